@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo
 from pydantic import field_validator as _field_validator
 
 from pgsluice.config import Seconds, SinkConfig, TargetPath
@@ -58,19 +58,33 @@ _OURS = {
 }
 
 
-def _why_no_property(name: str) -> str | None:
-    """Why a property cannot be configured, as the rest of a sentence; None: it can."""
-    lower = name.lower()
-    if not lower.startswith(("delta.", "pgsluice.")):
-        return None if name.strip() else "which is empty"
-    if lower.startswith("pgsluice."):
-        return "which pgsluice itself keeps"
-    if lower in _OURS:
-        return f"which pgsluice itself keeps: set {_OURS[lower]} in the sink"
-    if name in _OF_OTHER_WRITERS:
-        return None
-    close = did_you_mean(name, _OF_OTHER_WRITERS) or "; it supports " + choices(_OF_OTHER_WRITERS)
-    return f"which pgsluice does not support{close}"
+def _why_no_properties(names: Iterable[str]) -> str | None:
+    """Why a table cannot have these properties; None: it can."""
+    for name in names:
+        lower = name.lower()
+        if lower.startswith("pgsluice."):
+            why = "which pgsluice itself keeps"
+        elif lower in _OURS:
+            why = f"which pgsluice itself keeps: set {_OURS[lower]} in the sink"
+        elif name in _OF_OTHER_WRITERS or (name.strip() and not lower.startswith("delta.")):
+            continue
+        elif not name.strip():
+            why = "which is empty"
+        else:
+            known = "; it supports " + choices(_OF_OTHER_WRITERS)
+            why = f"which pgsluice does not support{did_you_mean(name, _OF_OTHER_WRITERS) or known}"
+        return f'has the property "{name}", {why}'
+    return None
+
+
+_WHY_NOT = {
+    "path": why_no_address,
+    "cache_dir": why_no_path,
+    "register_as": why_no_catalog_name,
+    "partition_by": why_no_terms,
+    "cluster_by": why_no_terms,
+    "table_properties": _why_no_properties,
+}
 
 
 class DeltaSinkConfig(SinkConfig):
@@ -111,43 +125,14 @@ class DeltaSinkConfig(SinkConfig):
     # Not an attribute "register", which classes with abstract methods have as a method.
     register_as: str | None = Field(default=None, alias="register")
 
-    @_field_validator("path")
+    @_field_validator(*_WHY_NOT)
     @classmethod
-    def _is_a_known_store(cls, path: str) -> str:
-        if why := why_no_address(path):
-            raise ValueError(why)
-        return path
-
-    @_field_validator("partition_by", "cluster_by")
-    @classmethod
-    def _are_columns(cls, tables: dict[str, Columns]) -> dict[str, Columns]:
-        for table, columns in tables.items():
-            if why := why_no_terms(columns):
-                raise ValueError(f'"{table}" {why}')
-        return tables
-
-    @_field_validator("table_properties")
-    @classmethod
-    def _are_properties(cls, tables: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-        for table, properties in tables.items():
-            for name in properties:
-                if why := _why_no_property(name):
-                    raise ValueError(f'"{table}" has the property "{name}", {why}')
-        return tables
-
-    @_field_validator("cache_dir")
-    @classmethod
-    def _is_a_folder(cls, folder: str | None) -> str | None:
-        if why := why_no_path(folder or ""):
-            raise ValueError(why)
-        return folder
-
-    @_field_validator("register_as")
-    @classmethod
-    def _is_a_catalog_name(cls, template: str | None) -> str | None:
-        if template is not None and (why := why_no_catalog_name(template)):
-            raise ValueError(why)
-        return template
+    def _fits(cls, value: Any, info: ValidationInfo) -> Any:
+        why_not = _WHY_NOT[str(info.field_name)]
+        for table, each in value.items() if isinstance(value, dict) else [(None, value)]:
+            if each is not None and (why := why_not(each)):
+                raise ValueError(why if table is None else f'"{table}" {why}')
+        return value
 
     @property
     def default_apply_interval_s(self) -> float:
