@@ -243,7 +243,7 @@ class DeltaHandle(TableHandle):
                 )
                 edit.gone += [file.name for file in files]
         operation = "REPLACE COLUMNS" if edit.gone else "ADD COLUMNS"
-        self._commit_edit(operation, self._definition(schema), edit, position)
+        self._commit(operation, self._definition(schema), edit, position)
         return Applied(version=self.version, bytes_written=self._bytes_written)
 
     def comments(self) -> TableComments | None:
@@ -255,7 +255,7 @@ class DeltaHandle(TableHandle):
         metadata["schemaString"] = columns.with_comments(metadata["schemaString"], comments.columns)
         if comments.table:
             metadata["description"] = comments.table
-        self._commit("UPDATE TABLE METADATA", [{"metaData": metadata}], position)
+        self._commit("UPDATE TABLE METADATA", [{"metaData": metadata}], Edit(), position)
         return Applied(version=self.version)
 
     @attempt()
@@ -267,13 +267,15 @@ class DeltaHandle(TableHandle):
         index, rewrites = self._keys_of(changes), self._rewrites()
         merge = merge_of(changes, self._snapshot, index, self._table.title, rewrites=rewrites)
         merged = merge.apply(changes, searches_new=self._searches_new)
-        actions, self._bytes_written = actions_of(self._snapshot, merged.edit)
-        metrics = {
-            "execution_time_ms": round(1000 * (time.monotonic() - began)),
-            "num_source_rows": len(changes.rows) + len(changes.deletes),
-            "num_target_rows_copied": merged.rows_copied,
-        }
-        self._commit("MERGE", [*self._allowed(), *actions], position, metrics)
+
+        def metrics() -> dict[str, int]:
+            return {
+                "execution_time_ms": round(1000 * (time.monotonic() - began)),
+                "num_source_rows": len(changes.rows) + len(changes.deletes),
+                "num_target_rows_copied": merged.rows_copied,
+            }
+
+        self._commit("MERGE", self._allowed(), merged.edit, position, metrics)
         return Applied(self.version, *merged.counts, self._bytes_written)
 
     def can_change_whole_rows(self) -> bool:
@@ -308,7 +310,7 @@ class DeltaHandle(TableHandle):
     def commit_changes(self, staged: Sequence[StagedChanges], position: Lsn) -> Applied:
         refuse_unknown_rules(self._snapshot, self._table.title)
         edit = joined_edit(self._snapshot, staged, keeps_vectors=self._is_merged_on_read)
-        self._commit_edit("MERGE", self._allowed(), edit, position)
+        self._commit("MERGE", self._allowed(), edit, position)
         self._index = forget_sidecars(self._snapshot, self._sink.cache_dir, staged)
         return applied_changes(self.version, staged, self._bytes_written)
 
@@ -356,7 +358,7 @@ class DeltaHandle(TableHandle):
         if self._way == "auto":
             self._way = "on_write"  # made from changes, so without a copy
         edit = Edit([*self._snapshot.files], new=staging.staged_files(staged))
-        self._commit_edit("WRITE", self._definition(schema), edit, position)
+        self._commit("WRITE", self._definition(schema), edit, position)
         return Applied(
             version=self.version,
             rows_inserted=sum(part.rows for part in staged),
@@ -383,32 +385,29 @@ class DeltaHandle(TableHandle):
             allows_vectors=self._is_merged_on_read,
         )
 
-    def _commit_edit(
-        self, operation: str, definition: Sequence[dict[str, Any]], edit: Edit, position: Lsn
-    ) -> None:
-        """Create the next version by an edit, and actions that change the table's definition."""
-        actions, self._bytes_written = actions_of(self._snapshot, edit)
-        self._commit(operation, [*definition, *actions], position)
-
     def _commit(
         self,
         operation: str,
-        actions: Sequence[dict[str, Any]],
+        definition: Sequence[dict[str, Any]],
+        edit: Edit,
         position: Lsn,
-        metrics: Mapping[str, int] | None = None,
+        metrics: Callable[[], Mapping[str, int]] | None = None,
     ) -> None:
-        """Create the next version.
+        """Create the next version by an edit, and actions that change the table's definition.
 
         Args:
-            metrics: the metrics of a merge, under deltalake's names.
+            metrics: returns those of a merge, under deltalake's names, when its files are written.
         """
-        information = commit_marker.information(self._identity, position)
+        actions, self._bytes_written = actions_of(self._snapshot, edit)
+        information: dict[str, Any] = {**commit_marker.information(self._identity, position)}
+        if metrics is not None:
+            information["operationMetrics"] = metrics()
         self._snapshot = commit(
             self._snapshot,
             operation,
-            actions,
+            [*definition, *actions],
             transactions=commit_marker.transactions(self._identity, position, self.version + 1),
-            information={**information, **({"operationMetrics": metrics} if metrics else {})},
+            information=information,
         )
 
     def _keys_of(self, net: NetChanges) -> FindsKeys:

@@ -40,7 +40,7 @@ class _KeepingHandle(DeltaHandle):
         """Commit an edit with staged rows; the table has these columns afterwards."""
         is_same = schema == self._snapshot.schema
         definition = self._allowed() if is_same else self._definition(schema)
-        self._commit_edit("WRITE", definition, edit, position)
+        self._commit("WRITE", definition, edit, position)
         rows = sum(part.rows for part in staged)
         return Applied(self.version, rows_inserted=rows, bytes_written=self._bytes_written)
 

@@ -21,6 +21,7 @@ from pgsluice.sinks.contract import TargetTable
 from pgsluice.sinks.lake.data_files import dead_rows, numbered_rows, rows_at
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.merge import write_closed
+from pgsluice.sinks.lake.keys.entries import are_equal
 from pgsluice.sinks.lake.merge.key_scan import KeyScan, some_at_a_time
 from pgsluice.sinks.lake.snapshot import NewFile, Snapshot, may_be_current
 from pgsluice.sinks.lake.staged_changes import edit_of
@@ -135,29 +136,11 @@ def same_rows(first: pa.Table, second: pa.Table) -> Mask:
     themselves."""
     same = np.ones(len(first), np.bool_)
     for name in first.schema.names:
-        one, other = (table.column(name).combine_chunks() for table in (first, second))
-        same &= _same(one, other)
-    return same
-
-
-def _same(first: pa.Array, second: pa.Array) -> Mask:
-    is_null = first.is_null().to_numpy(zero_copy_only=False)
-    same: Mask = is_null == second.is_null().to_numpy(zero_copy_only=False)
-    if pa.types.is_struct(first.type):
-        for child, other_child in zip(first.flatten(), second.flatten(), strict=True):
-            same &= _same(child, other_child)
-        return same
-    if pa.types.is_list(first.type):
-        lengths = [pc.list_value_length(each).fill_null(0).to_numpy() for each in (first, second)]
-        same &= lengths[0] == lengths[1]
-        ones, others = (each.filter(pa.array(same)).flatten() for each in (first, second))
-        rows = np.repeat(np.flatnonzero(same), lengths[0][same])
-        same[rows[~_same(ones, others)]] = False
-        return same
-    if pa.types.is_floating(first.type):
-        kind = f"u{first.type.bit_width // 8}"
-        one, other = (each.fill_null(0).to_numpy().view(kind) for each in (first, second))
-        same &= one == other
-        return same
-    same &= pc.equal(first, second).fill_null(True).to_numpy(zero_copy_only=False)
+        kind = first.schema.field(name).type
+        if pa.types.is_nested(kind) or pa.types.is_floating(kind):
+            same &= are_equal(first.select([name]), second.select([name]))
+            continue
+        one, other = first.column(name), second.column(name)
+        same &= pc.equal(one.is_null(), other.is_null()).to_numpy()
+        same &= pc.equal(one, other).fill_null(True).to_numpy()
     return same
