@@ -43,8 +43,8 @@ from pgsluice.changes.change_rows import (
     same_list,
     values_of,
 )
-from pgsluice.changes.events import are_before, as_type, refuse_unfit
-from pgsluice.changes.truncates import Place
+from pgsluice.changes.events import as_type, refuse_unfit
+from pgsluice.changes.truncates import Place, are_before
 from pgsluice.columnar.changes import INSERT, WHOLE_ROW, RelationChanges
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.lsn import Lsn

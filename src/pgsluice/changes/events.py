@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgsluice.changes.truncates import Place, truncated_leaves
+from pgsluice.changes.truncates import Place, are_before, truncated_leaves
 from pgsluice.columnar.changes import (
     DELETE,
     UPDATE,
@@ -327,14 +327,6 @@ def _lacking(
         return pa.nulls(count, type_)
     is_before = are_before(run, first)[run.new_index >= 0]
     return pc.if_else(pa.array(is_before), value.cast(type_), pa.scalar(None, type_))
-
-
-def are_before(run: RelationChanges, place: Place) -> Mask:
-    """The changes before a place."""
-    position, ordinal = place
-    is_same = run.positions == position
-    before: Mask = (run.positions < position) | (is_same & (run.ordinals < ordinal))
-    return before
 
 
 def as_type(values: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pgsluice.columnar.changes import TRUNCATE, RelationChanges
+from pgsluice.columnar.changes import TRUNCATE, Mask, RelationChanges
 
 Place = tuple[int, int]
 """The position and ordinal of a change."""
@@ -79,10 +79,16 @@ def truncated_leaves(runs: Iterable[RelationChanges]) -> dict[Place, set[int]]:
     return truncated
 
 
+def are_before(run: RelationChanges, place: Place) -> Mask:
+    """The changes before a place."""
+    position, ordinal = place
+    is_same = run.positions == position
+    before: Mask = (run.positions < position) | (is_same & (run.ordinals < ordinal))
+    return before
+
+
 def _after(run: RelationChanges, place: Place | None) -> RelationChanges:
     """The changes of a run after a place; None: all of them."""
     if place is None:
         return run
-    position, ordinal = place
-    is_later = (run.positions > position) | ((run.positions == position) & (run.ordinals > ordinal))
-    return run.take(np.flatnonzero(is_later))
+    return run.take(np.flatnonzero(~are_before(run, (place[0], place[1] + 1))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ def read_at() -> int:
     return time.time_ns() // 1000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CopiedRejects:
     """Takes the values that do not fit out of copied rows; used by one task.
 
@@ -43,7 +43,7 @@ class CopiedRejects:
     position: Lsn
     key: tuple[str, ...]
     is_copy: bool
-    _values: list[RejectedValues] = field(default_factory=list)
+    _values: RejectedValues | None = None
 
     def batches(
         self, reader: TableReader, portion: Portion, schema: pa.Schema
@@ -82,7 +82,7 @@ class CopiedRejects:
 
     def write(self) -> None:
         """Write what was found since the last call durably."""
-        if self.place is not None and self._values:
+        if self.place is not None and self._values is not None:
             # Those of a part begin before its snapshot's position, at which all of them are.
             after = self.position if self.is_copy else Lsn(int(self.position) - 1)
             events = self._known().take_events()
@@ -90,8 +90,8 @@ class CopiedRejects:
             files.write(self.relation, self.copy_number, after, events, is_copy=self.is_copy)
 
     def _known(self) -> RejectedValues:
-        if not self._values:
+        if self._values is None:
             assert self.place is not None
-            keys = {} if self.is_copy else self.place.open_keys(self.relation)
-            self._values.append(RejectedValues(keys, accepts=self.place.accepts))
-        return self._values[0]
+            keys = () if self.is_copy else self.place.open_keys(self.relation)
+            self._values = RejectedValues(keys, accepts=self.place.accepts)
+        return self._values

@@ -21,8 +21,8 @@ from pgsluice.columnar.changes import TRUNCATE, Int64s, Mask, RelationChanges, T
 from pgsluice.columnar.row_pool import RowPool
 from pgsluice.rejects.keys import key_texts
 
-Keys = Mapping[str, frozenset[str]]
-"""Keys of rows, with the columns that have an open reject."""
+Keys = Collection[tuple[str, str]]
+"""Open rejects: the key of a row, and the column."""
 
 
 class Kind(IntEnum):
@@ -74,7 +74,9 @@ class RejectedValues:
 
     def __init__(self, open_keys: Keys, *, accepts: bool) -> None:
         self._accepts = accepts
-        self._keys: dict[str, set[str]] = {key: {*columns} for key, columns in open_keys.items()}
+        self._keys: dict[str, set[str]] = {}
+        for key, column in open_keys:
+            self._keys.setdefault(key, set()).add(column)
         self._events: set[Event] = set()
 
     def take_events(self) -> list[Event]:

@@ -119,16 +119,16 @@ class EventFiles:
         return sorted(events)
 
     def keys(self, relation: int) -> Keys:
-        """The keys of one table that may get rejects from its files, with their columns. Files that
-        are deleted meanwhile do not count: their events are in the rejects table."""
-        keys: dict[str, set[str]] = {}
+        """What may become a reject of one table by its files. Files that are deleted meanwhile do
+        not count: their events are in the rejects table."""
+        keys = set[tuple[str, str]]()
         for name in self.names():
             if name.relation == relation:
                 with suppress(FileNotFoundError):
                     for event in self.read([name]):
                         if event.kind in (Kind.REJECTED, Kind.MOVED):
-                            keys.setdefault(event.key, set()).add(event.column)
-        return {key: frozenset(columns) for key, columns in keys.items()}
+                            keys.add((event.key, event.column))
+        return keys
 
     def delete(self, names: Sequence[EventFile]) -> None:
         """Delete files one after the other: the files after one are those of later events."""

@@ -44,7 +44,6 @@ SCHEMA: Final = pa.schema(
         pa.field("resolved_at", _TIME),
     ]
 )
-_NONE: Final = frozenset[str]()
 _KEY: Final = ("relation", "column_name", "key", "position", "ordinal")
 
 
@@ -80,11 +79,10 @@ class RejectsPlace:
         return RejectsTable(made, name, self.spool_id)
 
     def open_keys(self, relation: int) -> Keys:
-        """The keys of one table that have open rejects, or may get some from events that are not
-        folded yet, with their columns; more keys do no harm."""
+        """The open rejects of one table, and those that it may get from events that are not folded
+        yet; more of them do no harm."""
         waiting = self.files.keys(relation)  # first: a fold deletes a file after the table has it
-        keys = self.table().open_keys(relation)
-        return {key: keys.get(key, _NONE) | waiting.get(key, _NONE) for key in {*keys, *waiting}}
+        return {*waiting, *self.table().open_keys(relation)}
 
 
 def rejected_values(
@@ -98,8 +96,8 @@ def rejected_values(
             not be folded, and are not counted.
     """
     if place is None:
-        return RejectedValues({}, accepts=False)
-    keys: Keys = {}
+        return RejectedValues((), accepts=False)
+    keys: Keys = ()
     if is_ahead:
         keys = place.open_keys(relation)
     elif open_count:
@@ -146,16 +144,14 @@ class RejectsTable:
         return [each for each in self.rejects([relation]) if each.is_open_at(int(position))]
 
     def open_keys(self, relation: int) -> Keys:
-        """The keys of one table that have open rejects, with their columns."""
-        keys: dict[str, set[str]] = {}
+        """The open rejects of one table."""
+        keys = set[tuple[str, str]]()
         for batch in self.batches():
             is_open = pc.is_null(batch.column("resolved_position"))
-            mask = pc.and_(is_open, pc.equal(batch.column("relation"), relation))
-            chosen = batch.filter(mask)
-            names = chosen.column("column_name").to_pylist()
-            for key, name in zip(chosen.column("key").to_pylist(), names, strict=True):
-                keys.setdefault(key, set()).add(name)
-        return {key: frozenset(columns) for key, columns in keys.items()}
+            chosen = batch.filter(pc.and_(is_open, pc.equal(batch.column("relation"), relation)))
+            columns = (chosen.column(name).to_pylist() for name in ("key", "column_name"))
+            keys.update(zip(*columns, strict=True))
+        return keys
 
     def put(self, rejects: Iterable[Reject]) -> None:
         """Write rejects, in place of those with the same identity, in one commit.

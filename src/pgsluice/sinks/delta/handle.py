@@ -115,7 +115,7 @@ class DeltaHandle(TableHandle):
     def marker(self) -> CommitMarker | None:
         if self.version >= 0:
             settle_through(self._snapshot.folder, self.version)
-        return commit_marker.read_marker(self._snapshot, self._identity)
+        return commit_marker.read_marker(self._snapshot.transaction_version, self._identity)
 
     def content(self, version: int) -> TargetContent | None:
         if self._snapshot.layout.partition_by != self._layout.partition_by:
@@ -136,16 +136,8 @@ class DeltaHandle(TableHandle):
         refuse_other_partitions(
             self._snapshot, self._layout, self._table.title, keeps_rows=keeps_rows
         )
-        if self._sink.foreign_writes != "park":
-            return
-        folder, current = self._snapshot.folder, self.version
-        commit_marker.refuse_foreign_changes(
-            self._table.title,
-            folder.uri,
-            ours=self._snapshot.transaction_version(commit_marker.VERSION),
-            current=current,
-            operations=lambda count: operations(folder, current - count, current),
-        )
+        if self._sink.foreign_writes == "park":
+            commit_marker.refuse_foreign_changes(self._snapshot, self._table.title, operations)
 
     def target_types(self, schema: pa.Schema) -> pa.Schema:
         return columns.as_delta(schema, self._table.title)

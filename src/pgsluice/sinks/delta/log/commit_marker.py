@@ -20,12 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pgsluice.errors import Remedy, TableError
 from pgsluice.hints import copy_again
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.identity import CommitMarker, TargetIdentity
+from pgsluice.stores.contract import Folder
+
+if TYPE_CHECKING:
+    from pgsluice.sinks.delta.log.snapshot import DeltaSnapshot
 
 OWNER, COPY, VERSION = "pgsluice.owner", "pgsluice.copy", "pgsluice.version"
 
@@ -84,51 +88,41 @@ def information(identity: TargetIdentity, position: Lsn) -> dict[str, str]:
     }
 
 
-class TransactionVersions(Protocol):
-    """A table at one version, with its transaction identifiers."""
-
-    def transaction_version(self, name: str, /) -> int | None:
-        """The version of an identifier; None if no commit had it."""
-
-
-def read_marker(handle: TransactionVersions, identity: TargetIdentity) -> CommitMarker | None:
+def read_marker(
+    version_of: Callable[[str], int | None], identity: TargetIdentity
+) -> CommitMarker | None:
     """The marker of our newest commit; None if pgsluice never wrote the table.
 
     Args:
+        version_of: the version of a transaction identifier; None if no commit had it.
         identity: the identity with the position's name; its copy number is not used.
     """
-    owner = handle.transaction_version(OWNER)
-    copy_number = handle.transaction_version(COPY)
+    owner = version_of(OWNER)
+    copy_number = version_of(COPY)
     if owner is None or copy_number is None:
         return None
-    lsn = handle.transaction_version(application_id(replace(identity, copy_number=copy_number)))
+    lsn = version_of(application_id(replace(identity, copy_number=copy_number)))
     return CommitMarker(owner, copy_number, None if lsn is None else Lsn(lsn))
 
 
 def refuse_foreign_changes(
-    table: str,
-    location: str,
-    *,
-    ours: int | None,
-    current: int,
-    operations: Callable[[int], Sequence[str]],
+    snapshot: DeltaSnapshot, table: str, operations: Callable[[Folder, int, int], Sequence[str]]
 ) -> None:
     """Refuse a table whose data others changed since our last commit.
 
     Args:
-        ours: the version of our last commit.
-        current: the newest version.
-        operations: returns the operations of the newest commits, as many as requested, or fewer if
-            the log does not reach back so far.
+        operations: :func:`.reading.operations`.
 
     Raises:
         TableError: others changed it, or the log no longer shows whether they did.
     """
+    location, current = snapshot.folder.uri, snapshot.version
+    ours = snapshot.transaction_version(VERSION)
     if ours is None or ours == current:
         return
     if ours > current:
         raise _changed(table, location, "the table was restored to an earlier version")
-    since = operations(current - ours)
+    since = operations(snapshot.folder, ours, current)
     others = sorted({*since} - HARMLESS)
     if others:
         raise _changed(table, location, f"{', '.join(others)} since pgsluice's last commit")

@@ -151,5 +151,5 @@ def content_of(
         return None
     layout = layout_of(delta.metadata().configuration)
     schema = layout.without_parts(columns.existing_schema(delta))
-    marker = commit_marker.read_marker(delta, identity)
+    marker = commit_marker.read_marker(delta.transaction_version, identity)
     return TargetContent(marker, schema, columns.rows(delta, schema), rewrites_files)
