@@ -61,7 +61,7 @@ def run_tasks(
         SparkFailed: Spark returned other results than those of the job.
 
     Returns:
-        each piece of work with its result or failure, in no particular order.
+        each piece of work with its result or failure, in the order of the work.
     """
     if not works:
         return []
@@ -109,7 +109,7 @@ def run_tasks(
             hint="nothing to do: pgsluice starts Spark again, and asks each target what was "
             "applied",
         )
-    return [(works[index], result) for index, result in done.items()]
+    return [(work, done[index]) for index, work in enumerate(works)]
 
 
 @contextmanager

@@ -198,13 +198,10 @@ class ApplyTables:
         If a new column has a value for older rows (ADD COLUMN … DEFAULT), the changes before it are
         applied first, in a separate commit. Then all rows of the target get the value.
         """
-        work = changes.work
+        work, mode = changes.work, self.options.mode
         is_large = work.size_bytes > self.large_bytes and writer.can_stage_changes()
-        write = self._write_in_pieces if is_large else self._write_at_once
-        if self.options.mode.log is not None:
-            write = self._write_log
-        if self.options.mode.history is not None:
-            write = self._write_history
+        is_read_twice = is_large or mode.log is not None or mode.history is not None
+        write = self._write_outlined if is_read_twice else self._write_at_once
         result: TaskResult | None = None
         while after < work.through:
             started = time.monotonic()
@@ -286,78 +283,58 @@ class ApplyTables:
         yield from pieces
         self.write_rejects(changes, after)
 
-    def _write_in_pieces(
+    def _write_outlined(
         self, changes: TableChanges, writer: TableWriter, after: Lsn
     ) -> tuple[TargetColumns, TaskResult] | None:
-        """Apply changes that are too large for memory piece by piece, also in one commit."""
-        started, work = time.monotonic(), changes.work
-        if (found := read_twice(changes, writer.schema(), after, is_large=True)) is None:
-            return None
-        outline, columns = found[0].outline, found[1]
-        deletes = deletes_of_truncated(work, outline.truncates, writer, columns.table)
-        decode_s = time.monotonic() - started
-        writer = self.prepare(work, columns, after, writer)
-        if deletes is not None:
-            deletes = changes.without_rejects(deletes, outline.truncates, outline.runs)
-        pieces = chain(deletes or (), net_pieces(changes, outline, columns, after))
-        applied = writer.apply_pieces(self._with_rejects(pieces, changes, after), outline.last)
-        done = TaskResult.of(applied, outline.last, outline.changes, decode_s, has_rejects=True)
-        return columns, done
-
-    def _write_log(
-        self, changes: TableChanges, writer: TableWriter, after: Lsn
-    ) -> tuple[TargetColumns, TaskResult] | None:
-        """Add changes to a change log, also in one commit; many of them piece by piece."""
-        started, work, log = time.monotonic(), changes.work, self.options.mode.log
-        assert isinstance(writer, LogWriter)
-        assert log is not None
+        """Apply changes of which an outline is read first, also in one commit: those that are too
+        large for memory, piece by piece, and those of change logs and histories."""
+        started, work, mode = time.monotonic(), changes.work, self.options.mode
         is_large = work.size_bytes > self.large_bytes
         if (found := read_twice(changes, writer.schema(), after, is_large=is_large)) is None:
             return None
         (read, columns), outline = found, found[0].outline
-        refuse_truncated_leaves(work, outline.truncates)
-        if writer.schema() is None:
-            schema = log.of_table(columns.table.schema, work.title)
-            columns = replace(columns, table=replace(columns.table, schema=schema))
-        writer.alter(columns.added, columns.widened)
-        decode_s = time.monotonic() - started
         begins = first_places(outline.runs, columns.missing)
-        tables = (changes.log_rows(runs, columns, log, begins) for runs in read.pieces())
-        rows = (batch for table in tables for batch in table.to_batches())
-        schema = columns.table.schema
-        applied = writer.append(self._with_rejects(rows, changes, after), schema, outline.last)
-        done = TaskResult.of(applied, outline.last, outline.changes, decode_s, has_rejects=True)
-        return columns, done
-
-    def _write_history(
-        self, changes: TableChanges, writer: TableWriter, after: Lsn
-    ) -> tuple[TargetColumns, TaskResult] | None:
-        """Add the versions that changes make to a history, also in one commit."""
-        started, work, history = time.monotonic(), changes.work, self.options.mode.history
-        assert history is not None
-        is_large = work.size_bytes > self.large_bytes
-        if (found := read_twice(changes, writer.schema(), after, is_large=is_large)) is None:
-            return None
-        (read, columns), outline = found, found[0].outline
-        refuse_truncated_leaves(work, outline.truncates)
-        writer = self.prepare(work, columns, after, writer)
-        begins = first_places(outline.runs, columns.missing)
-        pieces = chain.from_iterable(
-            changes.versions(runs, columns, history, outline.truncates, begins)
-            for runs in read.pieces()
-        )
-        first = [*islice(pieces, 1 if is_large else 2)]
-        decode_s = time.monotonic() - started
-        is_one = len(first) == 1 and not is_large
-        has_rejects = not is_one or self.write_rejects(changes, after)
-        if is_one:
-            applied = writer.apply(first[0], outline.last)
+        has_rejects, last = True, outline.last
+        if mode.log is not None:
+            assert isinstance(writer, LogWriter)
+            refuse_truncated_leaves(work, outline.truncates)
+            if writer.schema() is None:
+                schema = mode.log.of_table(columns.table.schema, work.title)
+                columns = replace(columns, table=replace(columns.table, schema=schema))
+            writer.alter(columns.added, columns.widened)
+            decode_s = time.monotonic() - started
+            rows = (
+                batch
+                for runs in read.pieces()
+                for batch in changes.log_rows(runs, columns, mode.log, begins).to_batches()
+            )
+            schema = columns.table.schema
+            applied = writer.append(self._with_rejects(rows, changes, after), schema, last)
+        elif mode.history is not None:
+            refuse_truncated_leaves(work, outline.truncates)
+            writer = self.prepare(work, columns, after, writer)
+            pieces = chain.from_iterable(
+                changes.versions(runs, columns, mode.history, outline.truncates, begins)
+                for runs in read.pieces()
+            )
+            first = [*islice(pieces, 1 if is_large else 2)]
+            decode_s = time.monotonic() - started
+            if len(first) == 1 and not is_large:
+                has_rejects = self.write_rejects(changes, after)
+                applied = writer.apply(first[0], last)
+            else:
+                parts = self._with_rejects(chain(first, pieces), changes, after)
+                applied = writer.apply_pieces(parts, last)
         else:
-            parts = self._with_rejects(chain(first, pieces), changes, after)
-            applied = writer.apply_pieces(parts, outline.last)
-        return columns, TaskResult.of(
-            applied, outline.last, outline.changes, decode_s, has_rejects=has_rejects
-        )
+            deletes = deletes_of_truncated(work, outline.truncates, writer, columns.table)
+            decode_s = time.monotonic() - started
+            writer = self.prepare(work, columns, after, writer)
+            if deletes is not None:
+                deletes = changes.without_rejects(deletes, outline.truncates, outline.runs)
+            nets = chain(deletes or (), net_pieces(read, columns, begins))
+            applied = writer.apply_pieces(self._with_rejects(nets, changes, after), last)
+        done = TaskResult.of(applied, last, outline.changes, decode_s, has_rejects=has_rejects)
+        return columns, done
 
     def changes(
         self, work: TableWork, reader: SpoolReader | None = None, after: int = 0

@@ -8,15 +8,14 @@ Its figure: less than 1 GB in a worker for a transaction of 10 million rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from pgsluice.changes.events import first_places
 from pgsluice.changes.net import NetChanges
-from pgsluice.changes.truncates import Truncates
+from pgsluice.changes.truncates import Place, Truncates
 from pgsluice.changes.whole_rows import has_old_rows
 from pgsluice.columnar import RelationChanges
 from pgsluice.lsn import Lsn
@@ -136,12 +135,11 @@ def read_twice(
 
 
 def net_pieces(
-    changes: TableChanges, outline: Outline, columns: TargetColumns, after: Lsn
+    read: ReadTwice, columns: TargetColumns, begins: Mapping[str, Place]
 ) -> Iterator[NetChanges]:
-    """The net changes of each piece, for a target with these columns."""
-    begins = first_places(outline.runs, columns.missing)
-    for runs in changes.pieces(Chunk(after, outline.last)):
-        yield from changes.nets(runs, columns, outline.truncates, begins)
+    """The net changes of each piece; arguments as of :meth:`.TableChanges.nets`."""
+    for runs in read.pieces():
+        yield from read.changes.nets(runs, columns, read.outline.truncates, begins)
         give_back_freed_memory()
 
 

@@ -36,7 +36,7 @@ from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import StagedChanges
 from pgsluice.spark.jobs.lost_workers import again_in_stage
-from pgsluice.spark.jobs.tasks import attempt, run_tasks, tasks_at_once
+from pgsluice.spark.jobs.tasks import run_tasks, tasks_at_once
 from pgsluice.spool.object_storage import folder_of
 from pgsluice.stores.contract import Folder, NameTaken, Span, StoreError
 from pgsluice.stores.places import folder_at
@@ -357,18 +357,8 @@ def _each(spark: SparkContext, run: Callable[[W], R], works: Sequence[W]) -> lis
 
 def _attempts(spark: SparkContext, run: Callable[[W], R], works: Sequence[W]) -> list[R | Failure]:
     """The results or failures of tasks, in the order of their work."""
-
-    def numbered(work: tuple[int, W]) -> tuple[int, R | Failure]:
-        return work[0], attempt(run, work[1])
-
-    results: dict[int, R | Failure] = {}
-    for _, result in run_tasks(
-        spark, numbered, list(enumerate(works)), most_tasks=tasks_at_once(spark)
-    ):
-        if isinstance(result, Failure):
-            raise _TaskFailedError(result)
-        results[result[0]] = result[1]
-    return [results[number] for number in range(len(works))]
+    outcomes = run_tasks(spark, run, works, most_tasks=tasks_at_once(spark))
+    return [result for _, result in outcomes]
 
 
 def _all_of(results: Sequence[R | Failure]) -> list[R]:
