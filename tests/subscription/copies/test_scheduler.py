@@ -9,7 +9,7 @@ from tests.support.local_spark import LocalSession, context_of
 from tests.support.waiting import HANGS_S
 
 from pgsluice.config import SubscriptionConfig
-from pgsluice.subscription.copies.scheduler import CopyLease, CopyRate, CopyScheduler, CopySlots
+from pgsluice.subscription.copies.scheduler import CopyRate, CopyScheduler, CopySlots
 
 
 @dataclass
@@ -36,13 +36,13 @@ class Copies:
         return self._shares[subscription].join(connections)
 
 
-def begun(slots: CopySlots, left_bytes: int) -> list[CopyLease]:
-    """The tasks that a copy run may begin now."""
+def begun(slots: CopySlots, left_bytes: int) -> list[CopySlots]:
+    """The tasks that a copy run may begin now, each by what its end releases."""
     slots.has_ended_task = False  # it has taken their results
-    leases = []
-    while (lease := slots.acquire(left_bytes, 0)) is not None:
-        leases.append(lease)
-    return leases
+    tasks = []
+    while slots.acquire(left_bytes, 0):
+        tasks.append(slots)
+    return tasks
 
 
 def test_copy_runs_share_what_the_subscription_that_allows_the_most_allows() -> None:
@@ -55,8 +55,8 @@ def test_copy_runs_share_what_the_subscription_that_allows_the_most_allows() -> 
     of_other = begun(other, 10)
     assert len(of_other) == 2
     assert not begun(later, 200)
-    for lease in of_other:
-        lease.release()
+    for task in of_other:
+        task.release()
     other.leave()
     large.rest()
     assert len(begun(later, 200)) == 2
@@ -102,24 +102,24 @@ def test_who_waits_begins_as_soon_as_another_task_ends() -> None:
     first, second = copies.run("a", 1), copies.run("a", 1)
     (task,) = begun(first, 10)
     first.rest()
-    got: list[CopyLease | None] = []
+    got: list[bool] = []
     thread = threading.Thread(target=lambda: got.append(second.acquire(10, HANGS_S)))
     thread.start()
     task.release()
     thread.join()
-    assert got[0] is not None
+    assert got == [True]
 
 
 def test_who_waits_is_told_that_a_task_of_its_own_has_ended() -> None:
     """It has results to take before it begins another one."""
     large = Copies(cores=2).run("a", 2)
     task, _ = begun(large, 1000)
-    got: list[CopyLease | None] = []
+    got: list[bool] = []
     thread = threading.Thread(target=lambda: got.append(large.acquire(900, HANGS_S)))
     thread.start()
     task.release()
     thread.join()
-    assert got == [None]
+    assert got == [False]
 
 
 def read_at(rate: CopyRate, now: list[float], until: float) -> int:

@@ -160,7 +160,7 @@ def _staged(line: dict[str, Any]) -> StagedRows:
 
 
 class KeptCopies:
-    """The held snapshot and the journal of one copy run.
+    """The held snapshot and the journal of one copy run, as files.
 
     Args:
         number: the copy run's number, part of the files' names.
@@ -169,8 +169,8 @@ class KeptCopies:
     def __init__(self, folder: Path, number: int, need_renewed_s: float = _NEED_RENEWED_S) -> None:
         self._need_renewed_s = need_renewed_s
         snapshot, journal = copy_files(number)
-        self._file = SnapshotFile(folder / snapshot)
-        self._journal_path = folder / journal
+        self.file = SnapshotFile(folder / snapshot)
+        self.journal_path = folder / journal
         self._ended_keeper: int | None = None
         """The process whose end was already logged."""
         self._releasing = threading.Lock()
@@ -179,22 +179,12 @@ class KeptCopies:
     def begun_before(self) -> tuple[Snapshot, CopyJournal] | None:
         """The snapshot that an earlier run's holder still has, under the holder's name, and the
         journal of its copies; None: there is none."""
-        snapshot = self._file.snapshot()
+        snapshot = self.file.snapshot()
         if snapshot is None:
             return None
-        journal = CopyJournal(self._journal_path, snapshot)
+        journal = CopyJournal(self.journal_path, snapshot)
         journal.read()
         return snapshot, journal
-
-    def start_keeper(self, dsn: str, snapshot: Snapshot) -> StartedKeeper:
-        """Start a process that holds a snapshot, which another session still holds."""
-        return self._file.start_keeper(dsn, snapshot)
-
-    def begin_journal(self, kept: Snapshot) -> CopyJournal:
-        """Start an empty journal for the copies under a held snapshot."""
-        journal = CopyJournal(self._journal_path, kept)
-        journal.begin()
-        return journal
 
     @contextmanager
     def needed(self) -> Iterator[None]:
@@ -220,11 +210,11 @@ class KeptCopies:
     def _still_needed(self) -> None:
         """Renew the need for the snapshot; log once if its holder has ended."""
         with self._releasing:
-            self._file.still_needed()
+            self.file.still_needed()
             self._say_if_ended()
 
     def _say_if_ended(self) -> None:
-        pid = self._file.ended_keeper()
+        pid = self.file.ended_keeper()
         if pid is not None and pid != self._ended_keeper:
             self._ended_keeper = pid
             say_it_ended(Part.KEEPER, pid, None)
@@ -233,20 +223,15 @@ class KeptCopies:
         """End the holder and delete the journal; log if the holder had already ended."""
         with self._releasing:
             self._say_if_ended()
-            self._file.release()
-        self._journal_path.unlink(missing_ok=True)
+            self.file.release()
+        self.journal_path.unlink(missing_ok=True)
 
     def end_keeper(self, keeper: StartedKeeper | None) -> None:
-        """End a holder that has not answered, and delete the journal.
-
-        Args:
-            keeper: None: it has ended.
-        """
+        """End a holder that has not answered, so that there is no journal; None: it has ended."""
         with self._releasing:
             if keeper is not None:
                 keeper.end()
-            self._file.release()
-        self._journal_path.unlink(missing_ok=True)
+            self.file.release()
 
 
 @dataclass(slots=True, eq=False)
@@ -324,7 +309,7 @@ class ReadSnapshot:
         if time.monotonic() >= self._starts_at:
             self._starts_at = math.inf
             try:
-                self._keeper = self._files.start_keeper(self.task.dsn, self.task.snapshot)
+                self._keeper = self._files.file.start_keeper(self.task.dsn, self.task.snapshot)
             except SourceUnreachable as error:
                 self._say_it_is_not_kept(error)
         if self._keeper is not None:
@@ -344,8 +329,8 @@ class ReadSnapshot:
             kept = keeper.answer(0)
         except SourceUnreachable as error:
             self._say_it_is_not_kept(error)
-            self._keeper = None
             self._files.end_keeper(None)
+            self._keeper = None
             return
         if kept is None:
             return
@@ -357,7 +342,8 @@ class ReadSnapshot:
 
     def _begun_journal(self, kept: Snapshot) -> CopyJournal:
         """Start a journal with the chunks that were already staged."""
-        journal = self._files.begin_journal(kept)
+        journal = CopyJournal(self._files.journal_path, kept)
+        journal.begin()
         for copy in self.copies:
             if not copy.work.replaces_partitions:
                 journal.plan(self.task, copy)

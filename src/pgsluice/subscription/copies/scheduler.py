@@ -128,7 +128,8 @@ class CopyShare:
 
 @dataclass(slots=True, eq=False)
 class CopySlots:
-    """One copy run in the scheduler: each of its tasks needs a lease.
+    """One copy run in the scheduler: each of its tasks needs a connection to the source and one of
+    Spark's cores.
 
     Attributes:
         connections: how many connections its subscription allows.
@@ -166,14 +167,14 @@ class CopySlots:
         self.most = self.share.cores(is_alone=self._is_alone)
         return self.at_once
 
-    def acquire(self, left_bytes: int, timeout_s: float) -> CopyLease | None:
-        """Wait until another task may start.
+    def acquire(self, left_bytes: int, timeout_s: float) -> bool:
+        """Wait until another task may start; :meth:`release` follows its end.
 
         Args:
             left_bytes: how many bytes the copy run has not started to read.
 
         Returns:
-            the lease for the task; None: the time is over, or a task of the copy run has ended.
+            False: the time is over, or a task of the copy run has ended.
         """
         ends_at, changed = time.monotonic() + timeout_s, self.share.scheduler.changed
         with changed:
@@ -183,15 +184,15 @@ class CopySlots:
                 if not rate_s and self.share.scheduler.is_next(self):
                     self.wanted_bytes = None
                     self.running += 1
-                    return CopyLease(self)
+                    return True
                 timeout_s = ends_at - time.monotonic()
                 if timeout_s <= 0:
-                    return None
+                    return False
                 changed.wait(min(timeout_s, rate_s or timeout_s))
             self.has_ended_task = False
-            return None
+            return False
 
-    def release(self) -> None:
+    def release(self, _: object = None) -> None:
         """Note that a task of the copy run has ended."""
         with self.share.scheduler.changed:
             self.running -= 1
@@ -209,17 +210,6 @@ class CopySlots:
         with self.share.scheduler.changed:
             self.share.scheduler.slots.remove(self)
             self.share.scheduler.changed.notify_all()
-
-
-@dataclass(frozen=True, slots=True)
-class CopyLease:
-    """The right to run one task, with a connection to the source and one of Spark's cores."""
-
-    _slots: CopySlots
-
-    def release(self, _: object = None) -> None:
-        """Give the lease back after the end of the task."""
-        self._slots.release()
 
 
 class CopyRate:

@@ -47,7 +47,7 @@ PORTIONS_ALONE = 4
 _INTERRUPTIONS = 3
 """How often a table's chunks are tried again under the same snapshot."""
 _POLL_S = 0.5
-"""How often a copy polls while it waits for its tasks or for a lease, in seconds."""
+"""How often a copy polls while it waits for its tasks or to start one, in seconds."""
 
 
 class Staging:
@@ -98,17 +98,16 @@ class Staging:
         if not self.queue:
             self._slots.rest()
             return
-        lease = self._slots.acquire(self.queue.left_bytes, self._poll_s)
-        if lease is None:
+        if not self._slots.acquire(self.queue.left_bytes, self._poll_s):
             return
         task = self.queue.pop(self._most_portions()).needed(is_wanted)
         if not task.portions:
-            lease.release()
+            self._slots.release()
             return
         self._slots.share.rate.begin(task.size_bytes)
         job = self._threads.submit(self._run, task)
         self._running[job] = task
-        job.add_done_callback(lease.release)
+        job.add_done_callback(self._slots.release)
 
     def _most_portions(self) -> int:
         """How many chunks of a table the next task may read.
