@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pgsluice.catalog.publications.published import PublishedCatalog
-from pgsluice.catalog.tables.witnesses import CatalogWitnesses, fetch_witnesses, missing_values
+from pgsluice.catalog.tables.relations import fetch_many
+from pgsluice.catalog.tables.witnesses import CatalogWitnesses, fetch_witnesses
 from pgsluice.embedded import EmbeddedServer
 from pgsluice.replication import connect_sql
 from pgsluice.schema_rules.known import SourceFingerprint
@@ -179,5 +180,9 @@ def test_values_of_rows_from_before_a_column(pg18: EmbeddedServer, database) -> 
     )
     with connect_sql(db.dsn) as connection:
         root, leaf = _oid(db, "r"), _oid(db, "l")
-        assert missing_values(connection, [root, leaf]) == {leaf: {"c": "7"}}
-        assert missing_values(connection, []) == {}
+        facts = fetch_many(connection, [root, leaf])
+    found = {oid: {each.name: each.missing for each in facts[oid].columns} for oid in (root, leaf)}
+    assert found == {
+        root: {"a": None, "c": None, "n": None},
+        leaf: {"a": None, "c": "7", "n": None},
+    }

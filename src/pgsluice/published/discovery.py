@@ -20,7 +20,7 @@ from pgsluice.catalog.publications.published import FilterTexts, PublishedCatalo
 from pgsluice.catalog.rights import columns_to_read
 from pgsluice.catalog.tables.keys import prove_keys, unique_indexes
 from pgsluice.catalog.tables.relations import fetch_many
-from pgsluice.catalog.tables.tables import Filenode, foreign_partitions, leaf_filenodes
+from pgsluice.catalog.tables.tables import Filenode, leaf_filenodes
 from pgsluice.catalog.tables.witnesses import CatalogWitnesses, fetch_witnesses
 from pgsluice.definitions.published import PublishedBy, PublishedRelation
 from pgsluice.facts import ColumnFacts, RelationFacts
@@ -150,7 +150,7 @@ def source_tables(
         facts,
         leaf_filenodes(connection, {*groups, *partitioned_relations}),
         partition_bounds(connection, groups),
-        foreign_partitions(connection, groups),
+        {oid: catalog.foreign_below(oid) for oid in groups},
         partition_columns_of(connection, keyless),
         None if rules is None else _by_table(rules),
         fetch_witnesses(connection, catalog, types),
@@ -188,7 +188,7 @@ def _table(
 ) -> ReplicatedTable:
     """One table, from what the server publishes of it and what pgsluice's own publications
     select."""
-    leaves, foreign = found.leaves, found.foreign.get(table.oid, {})
+    leaves, foreign = found.leaves, found.foreign[table.oid]
     published = [
         found.facts[oid] for oid in sorted(each.oid for each in relations) if oid in found.facts
     ]

@@ -262,6 +262,12 @@ class PublishedCatalog:
             below += (each for each in self.children.get(child, ()) if each in self.relations)
         return below
 
+    def foreign_below(self, oid: int) -> dict[int, str]:
+        """The partitions below a relation that are foreign tables: schema and name by OID."""
+        named = ((one, self.relations[one]) for one in self.below(oid))
+        foreign = {one: f"{each.namespace}.{each.name}" for one, each in named if each.kind == "f"}
+        return dict(sorted(foreign.items(), key=lambda item: item[1]))
+
 
 def _columns_of(
     connection: Connection, catalog: PublishedCatalog, sent: Mapping[str, set[int]]

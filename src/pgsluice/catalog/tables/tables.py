@@ -201,26 +201,6 @@ def leaf_filenodes(connection: Connection, oids: Collection[int]) -> dict[int, d
     return filenodes
 
 
-_FOREIGN_PARTITIONS = """
-WITH RECURSIVE {below}
-SELECT b.root, c.oid, n.nspname || '.' || c.relname
-FROM below b JOIN pg_catalog.pg_class c ON c.oid = b.oid AND c.relkind = 'f'
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE b.oid <> b.root
-ORDER BY 3
-"""
-
-
-def foreign_partitions(connection: Connection, oids: Collection[int]) -> dict[int, dict[int, str]]:
-    """The partitions of each table that are foreign tables: by OID, with schema and name. Tables
-    without such partitions are missing."""
-    query = _FOREIGN_PARTITIONS.format(below=below_cte(connection.info.server_version))
-    partitions: dict[int, dict[int, str]] = {}
-    for root, oid, title in connection.execute(query, [list(oids)]).fetchall():
-        partitions.setdefault(int(root), {})[int(oid)] = title
-    return partitions
-
-
 _NEW_FILES = """
 SELECT c.oid FROM pg_catalog.pg_class c
 WHERE c.oid = ANY (%s::oid[]) AND (c.reltuples < 0 OR (c.relpages = 0 AND c.reltuples = 0))

@@ -153,21 +153,3 @@ def fetch_witnesses(
         for oid, part, version in connection.execute(_TYPES, {"types": list(types)}).fetchall():
             parts[oid][part] = version
     return CatalogWitnesses(parts, catalog, {int(oid): row for oid, row in row_types})
-
-
-_MISSING_VALUES = """
-SELECT a.attrelid, a.attname::text, pg_catalog.array_to_string(a.attmissingval, '')
-FROM pg_catalog.pg_attribute a
-WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.atthasmissing
-"""
-
-
-def missing_values(connection: Connection, tables: Collection[int]) -> dict[int, dict[str, str]]:
-    """Each table's columns with a value for rows that are older than the column (11+), and the
-    value as text."""
-    if not tables or connection.info.server_version < 110000:
-        return {}
-    values: defaultdict[int, dict[str, str]] = defaultdict(dict)
-    for oid, column, value in connection.execute(_MISSING_VALUES, [list(tables)]).fetchall():
-        values[int(oid)][column] = value
-    return dict(values)

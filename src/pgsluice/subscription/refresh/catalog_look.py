@@ -22,8 +22,8 @@ from pgsluice.catalog.partitions.new_partitions import (
 )
 from pgsluice.catalog.publications.publications import notices_publications
 from pgsluice.catalog.rights import TableRights, table_rights
+from pgsluice.catalog.tables.relations import fetch_many
 from pgsluice.catalog.tables.tables import tables_with_fresh_files
-from pgsluice.catalog.tables.witnesses import missing_values
 from pgsluice.errors import ParkReason, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import ReplicatedTable
@@ -246,7 +246,10 @@ class CatalogLook:
                 emptied_are_sent=notices_partitions(self._connection),
                 published_are_sent=notices_publications(self._connection),
             ),
-            missing=missing_values(self._connection, leaves),
+            missing={
+                oid: {each.name: each.missing for each in facts.columns if each.missing is not None}
+                for oid, facts in fetch_many(self._connection, leaves).items()
+            },
             fresh=tables_with_fresh_files(self._connection, renewed),
             rights=table_rights(self._connection, parked[ParkReason.RIGHTS]),
         )
