@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -98,12 +98,12 @@ class SlotStream:
 
     def _connect(self) -> ReplicationConnection:
         source = self._config.source
-
-        def connect() -> ReplicationConnection:
-            return ReplicationConnection.connect(
-                source.conninfo, source.connect_timeout_s, silence_s=source.silence_s
-            )
-
+        connect = partial(
+            ReplicationConnection.connect,
+            source.conninfo,
+            source.connect_timeout_s,
+            silence_s=source.silence_s,
+        )
         if self.has_started:
             return connect()
         return connect_with_retry(connect, source.connect_timeout_s, self._stop.is_set)
@@ -250,8 +250,9 @@ class SlotStream:
             config.catalog_poll_s,
             self._keep_publications,
             self._reporter.warn,
-            self._reader_of_slot(source),
+            self._read_slot,
         )
+        self._renewal.begin(source.unnoticed)
         try:
             with watch, self._guarded(connection, source):
                 receiver.run()
@@ -286,15 +287,9 @@ class SlotStream:
         self._reporter.lasting = report.problem
         return not report.left
 
-    def _reader_of_slot(self, source: SourceState) -> Callable[[Connection], None]:
-        slot = self._config.source.slot
-        self._renewal.begin(source.unnoticed)
-
-        def read(connection: Connection) -> None:
-            self._reporter.note_slot(slot_info(connection, slot))
-            self._renewal.poll(connection)
-
-        return read
+    def _read_slot(self, connection: Connection) -> None:
+        self._reporter.note_slot(slot_info(connection, self._config.source.slot))
+        self._renewal.poll(connection)
 
     def _publications_to_request(self) -> tuple[tuple[str, ...], Lsn | None]:
         """The publications to request, and the LSN at which another one can be added.

@@ -36,7 +36,7 @@ def sees_transaction(connection: Connection, xid: int) -> bool:
         connection: in autocommit mode.
         xid: the top-level transaction's xid, 32 bits; at most 2^31 transactions old.
     """
-    xmax, running = _snapshot(connection)
+    _, xmax, running = current_snapshot(connection)
     whole = _whole_xid(xid, xmax)
     return whole < xmax and str(whole) not in running
 
@@ -53,7 +53,7 @@ def transaction_statuses(
     Returns:
         the status by xid; transactions that the server no longer knows are missing.
     """
-    xmax, _ = _snapshot(connection)
+    _, xmax, _ = current_snapshot(connection)
     whole = {_whole_xid(xid, xmax): xid for xid in xids}
     later = {whole[xid]: TransactionStatus.IN_PROGRESS for xid in whole if xid >= xmax}
     rows = connection.execute(
@@ -64,11 +64,11 @@ def transaction_statuses(
     return {**later, **known}
 
 
-def _snapshot(connection: Connection) -> tuple[int, list[str]]:
-    """A snapshot's xmax, and the IDs of the transactions that were running."""
+def current_snapshot(connection: Connection) -> tuple[int, int, list[str]]:
+    """A snapshot's xmin and xmax (64 bits), and the IDs of the transactions that were running."""
     ((snapshot,),) = connection.execute(_SNAPSHOT).fetchall()
-    _, xmax, running = snapshot.split(":")
-    return int(xmax), running.split(",")
+    xmin, xmax, running = snapshot.split(":")
+    return int(xmin), int(xmax), running.split(",")
 
 
 def _whole_xid(xid: int, xmax: int) -> int:

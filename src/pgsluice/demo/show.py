@@ -84,11 +84,7 @@ class Show(Display):
         assert self._workload is not None
         with self._step_named("a first change travels from PostgreSQL to Delta"):
             self._workload.do_one()
-            target = self._flush_lsn()
-            self._wait(
-                lambda status: self._is_caught_up(status, target),
-                "the first change is not in Delta yet",
-            )
+            self._wait_for(self._flush_lsn(), "the first change is not in Delta yet")
         self._say(f"a first change has arrived after {self._took()}, with the start of the query")
 
     def be_busy(self, seconds: float) -> None:
@@ -116,10 +112,7 @@ class Show(Display):
         """Wait until everything in the source is in the lake, and return the position."""
         target = self._flush_lsn()
         with self._step_named(f"the lake catches up to {target}"):
-            self._wait(
-                lambda status: self._is_caught_up(status, target),
-                f"the Delta tables have not reached position {target} yet",
-            )
+            self._wait_for(target, f"the Delta tables have not reached position {target} yet")
         self._say(f"the lake has caught up to {target} in {self._took()}")
         return target
 
@@ -154,6 +147,10 @@ class Show(Display):
                 )
             time.sleep(_POLL_S)
 
+    def _wait_for(self, target: Lsn, problem: str) -> None:
+        """Wait until everything up to the target was received, and applied to every table."""
+        self._wait(lambda status: self._is_caught_up(status, target), problem)
+
     def _poll(self) -> Status:
         assert self._config is not None
         self._status = read_status(self._config)
@@ -170,7 +167,6 @@ class Show(Display):
         return len(tables) >= len(TABLES) and not any(table.state in _UNCOPIED for table in tables)
 
     def _is_caught_up(self, status: Status, target: Lsn) -> bool:
-        """Whether everything up to the target was received, and applied to every table."""
         frontier, position = status.spool.frontier, status.spool.position
         if frontier is None or position is None or frontier < target:
             return False

@@ -209,10 +209,8 @@ class EmbeddedServer:
             backends = _children(process.pid)
             process.kill()
             for pid in backends:
-                try:
+                with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
             process.wait()
         self._dismiss_watcher()
 

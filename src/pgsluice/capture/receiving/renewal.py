@@ -13,17 +13,13 @@ from collections.abc import Callable
 from pgsluice.catalog import Connection
 from pgsluice.catalog.publications.publications import UnnoticedPublications, unnoticed_publications
 from pgsluice.catalog.server import insert_lsn, slot_info
+from pgsluice.catalog.visibility import current_snapshot
 from pgsluice.lsn import Lsn
 
 logger = logging.getLogger(__name__)
 
 _CHANGED = object()
 """Stands for publications of before: no state equals it."""
-
-_OPEN = """
-SELECT pg_catalog.txid_snapshot_xmin(s.now), pg_catalog.txid_snapshot_xmax(s.now)
-FROM pg_catalog.txid_current_snapshot() AS s (now)
-"""
 
 
 class ConnectionRenewal:
@@ -60,7 +56,7 @@ class ConnectionRenewal:
             return
         found = unnoticed_publications(connection, self._slot)
         now = found and found.versions
-        ((oldest, next_),) = connection.execute(_OPEN).fetchall()
+        oldest, next_, _ = current_snapshot(connection)
         if now != self._publications:
             # All transactions that may have begun before this change.
             self._publications, self._ended_from, self._receive = now, next_, None

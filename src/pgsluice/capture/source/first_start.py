@@ -242,9 +242,7 @@ def _first_start(
     created = f"created slot {source.slot}{_FAILOVER if is_failover else ''}"
     if slot.snapshot_name is None:
         connection.close()
-        return PreparedSource(spool, slot.consistent_point, created=created)
-    at = slot.consistent_point
-    return PreparedSource(spool, at, slot.snapshot_name, connection, created)
+    return PreparedSource(spool, slot.consistent_point, slot.snapshot_name, connection, created)
 
 
 def _is_of_intent(slot: SlotInfo, identity: SpoolIdentity) -> bool:
