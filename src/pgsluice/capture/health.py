@@ -28,7 +28,6 @@ class CaptureCounts:
     """What a capture has done since its process started.
 
     Attributes:
-        stream_bytes: received of the replication stream.
         transactions, rows: written to the spool; rows are those of inserts, updates and deletes.
         connections: that began to stream (``started``), and that ended, by their outcome.
     """
@@ -46,8 +45,6 @@ class CaptureHealth:
     Attributes:
         written_at: seconds since 1970.
         server_end: the end of the server's WAL, as last reported, as text.
-        spool_bytes: the size of the spool; None: unknown.
-        message: the problem, if there is one.
         times: how many connections in a row ended with this message.
         error: the error that ended capture: ``kind``, ``what``, ``hint``; None otherwise.
         acknowledged: the flush LSN that was reported to the server last, as text.

@@ -39,7 +39,6 @@ class CaptureReporter:
 
     Attributes:
         lasting: a message that the user has to see while it applies; thread-safe.
-        stream_bytes: received of the replication stream.
     """
 
     def __init__(
@@ -92,7 +91,6 @@ class CaptureReporter:
         """Called about once a second, and when the spool is full or has room again.
 
         Args:
-            server_end: the end of the server's WAL.
             acknowledged: the flush LSN that was reported to the server last.
             retained: what the spool contains; None before it was measured.
             largest: while the spool is full: its largest transaction whose end was not received.

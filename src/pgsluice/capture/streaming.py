@@ -57,7 +57,6 @@ class SlotStream:
     """Streams from the slot to the store, on one connection after another.
 
     Args:
-        stop: set to end cleanly.
         once: end at the server's flush LSN as it is at the first connection.
 
     Attributes:

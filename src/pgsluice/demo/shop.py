@@ -158,8 +158,6 @@ class Workload:
 
     Args:
         dsn: a database that nothing else uses.
-        seed: the seed for all random decisions.
-        large_rows: rows of the one large transaction.
     """
 
     def __init__(self, dsn: str, seed: int = 1, *, large_rows: int = 50_000) -> None:

@@ -27,7 +27,6 @@ class Shopper:
     """One worker on one connection.
 
     Args:
-        rng: makes the decisions.
         large: rows of :meth:`import_orders`.
     """
 

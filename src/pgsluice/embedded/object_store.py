@@ -32,11 +32,9 @@ class EmbeddedStore:
     """A running store; to be used in a with block.
 
     Args:
-        folder: that it works in.
         cache: a folder for the program; None: one of ours below the system's temporary folders.
 
     Attributes:
-        endpoint: its URL.
         options: the ``storage_options`` of a folder there.
 
     Raises:

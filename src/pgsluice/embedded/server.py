@@ -68,7 +68,6 @@ class EmbeddedServer:
 
     Attributes:
         account: the account of the operating system that runs the server.
-        programs: the programs of its version.
 
     Raises:
         ConfigError: there are no programs of that version, or the folder cannot be used.

@@ -196,7 +196,6 @@ class SourceFacts:
         is_behind_pooler: the server process of the connection differs from the one that runs our
             statements.
         is_awaited: the server would treat capture as a synchronous standby.
-        connection_limits: the limits for our role.
         standby_slots: the server's physical slots; whether each is in use.
         awaited_slots: those that ``synchronized_standby_slots`` names: what they have not got is
             not sent to failover slots.
@@ -245,8 +244,6 @@ class LocalFacts:
     Attributes:
         system: the server's answer to IDENTIFY_SYSTEM; None if it gave none.
         pyspark, deltalake: the versions of these packages; None if one is not installed.
-        records: the records of subscriptions that have run.
-        capture: the last state that capture reported.
         monitor_problem: why nothing can listen at [monitor] listen; None: it can.
     """
 

@@ -133,10 +133,8 @@ class StartedKeeper:
     """A keeper that may not have answered yet: its start takes about a second.
 
     Args:
-        dsn: the connection string of the snapshot's server.
         snapshot: a snapshot that another session holds until the keeper has answered.
         until: when the keeper ends, for :func:`hold`.
-        start_s: how long it may take to answer.
 
     Raises:
         SourceUnreachable: the system cannot start a process now.

@@ -223,7 +223,6 @@ def table_reader(
 
     Args:
         snapshot: a snapshot that its exporter still holds.
-        portions: chunks of :func:`pgsluice.snapshots.ranges.divide_table`.
         session: the session, which serves other tables afterwards; None: one of its own.
         lock_timeout_s: how long to wait for locks of other sessions, in seconds.
 

@@ -31,7 +31,6 @@ class RowBlock:
     """A block of complete rows.
 
     Attributes:
-        data: the bytes with the rows.
         starts, ends: where each row starts and ends; ascending, with a few bytes between rows.
     """
 

@@ -70,8 +70,6 @@ class TransactionAssembler:
     """Sorts the frames of one connection by transaction.
 
     Args:
-        store: executes the commands; it knows the prepared transactions.
-        limit: refuses LSNs that the server cannot have.
         parallel: ``streaming 'parallel'`` was requested.
 
     Attributes:

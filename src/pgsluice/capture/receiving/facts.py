@@ -47,8 +47,6 @@ class FactsSource:
     Every query raises SourceUnreachable or SourceRefused if the server does not answer it.
 
     Args:
-        dsn: the source's connection string.
-        timeout_s: the timeout for connecting, in seconds.
         silence_s: the timeout for each answer, in seconds; None: no limit.
         application: the application_name of the streaming connection.
     """
@@ -190,9 +188,6 @@ class CatalogWatch:
     """Polls the catalog in a separate thread while one connection streams.
 
     Args:
-        dsn: the source's connection string.
-        facts: receives changed metadata.
-        every_s: the interval in seconds.
         keep_publications: updates the managed publications over a connection; returns whether
             nothing is left to do until the catalog changes.
         warn: called with a sentence when the catalog could not be queried.

@@ -113,7 +113,6 @@ class Receiver:
 
     Args:
         connection: a connection after START_REPLICATION.
-        stop: set to end the receiver.
         reporter: None: nothing is reported.
     """
 

@@ -26,7 +26,6 @@ class ConnectionRenewal:
     """Ends connections when publications have changed; their watcher asks at intervals.
 
     Args:
-        slot: the slot that the connections read.
         durable: returns the LSN up to which capture has received everything.
     """
 

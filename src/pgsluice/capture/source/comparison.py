@@ -58,12 +58,10 @@ class Comparison:
 
     Args:
         start: where replication starts; nothing up to there is compared.
-        frontier: the spool's received-through LSN.
 
     Attributes:
         request: the request to which the server had sent these commits.
         matched: everything up to this LSN was compared.
-        is_over: everything was compared.
     """
 
     def __init__(self, remembered: Remembered, start: Lsn, frontier: Lsn) -> None:

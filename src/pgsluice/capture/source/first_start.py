@@ -64,7 +64,6 @@ class PreparedSource:
     """A source and a spool that belong together; a context manager.
 
     Attributes:
-        spool: the opened spool, with a registered start.
         consistent_point: where the spool started.
         snapshot_name: the snapshot of a slot that this call created; it can be imported until
             :meth:`close`. None if the slot already existed, or no snapshot was requested.

@@ -12,7 +12,11 @@ from pgsluice.capture.source.slot import check_slot_kind
 from pgsluice.capture.source.timeline import check_slot_is_there
 from pgsluice.catalog import Connection
 from pgsluice.catalog.publications.managed import PublicationReport, ensure_publications
-from pgsluice.catalog.publications.publications import UnnoticedPublications, unnoticed_publications
+from pgsluice.catalog.publications.publications import (
+    UnnoticedPublications,
+    publications_of,
+    unnoticed_publications,
+)
 from pgsluice.catalog.publications.published import relations_of
 from pgsluice.catalog.server import SlotInfo, flush_lsn, server_info, slot_info
 from pgsluice.config import SourceConfig
@@ -55,9 +59,7 @@ class SourceState:
     """The state of the server.
 
     Attributes:
-        slot: pgsluice's slot.
         flush_lsn: the server's flush LSN (on a standby: its replay LSN).
-        is_standby: whether it is in recovery.
         status_s: the longest interval of status updates that the server accepts, in seconds.
         publications: the publications to request.
         all_publications: the names of all publications of the database.
@@ -125,24 +127,18 @@ def read_source_state(
 _HAS_LISTS = """
 SELECT FROM pg_catalog.pg_publication p
 JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
-WHERE p.pubname = ANY (%(names)s::text[]) AND r.prattrs IS NOT NULL
-"""
-_HAS_GENERATED = """
-SELECT FROM pg_catalog.pg_publication p
-WHERE p.pubname = ANY (%(names)s::text[]) AND p.pubgencols <> 'n'
+WHERE p.pubname = ANY (%s::text[]) AND r.prattrs IS NOT NULL
 """
 
 
 def _refuse_disagreeing(sql: Connection, names: Collection[str]) -> None:
     """Refuse publications that the walsender would refuse at the first change of a table."""
-    version = sql.info.server_version
-    may_differ = [
-        query
-        for query, since in ((_HAS_LISTS, 150000), (_HAS_GENERATED, 180000))
-        if version >= since
-    ]
-    parameters = {"names": list(names)}
-    if all(sql.execute(query, parameters).fetchone() is None for query in may_differ):
+    has_lists = (
+        sql.info.server_version >= 150000
+        and sql.execute(_HAS_LISTS, [list(names)]).fetchone() is not None
+    )
+    found = publications_of(sql, names).values()
+    if not has_lists and all(info.generated_columns == "none" for info in found):
         return
     # Row filters are printed by opening their tables: a migration may have locked one for long.
     sql.execute("SET lock_timeout = '5s'")

@@ -60,7 +60,6 @@ class PublicationReport:
 
     Attributes:
         names: the publications that START_REPLICATION should name.
-        created: the publications that were created.
         missing: the user's publications that do not exist now.
         left: statements that our publications still need, but that our role lacks the privilege to
             run, or that did not get a lock in time.

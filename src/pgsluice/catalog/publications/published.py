@@ -335,7 +335,6 @@ class FilterTexts:
         """The texts, as the server prints them.
 
         Args:
-            connection: to the source.
             versions: OID of a row in pg_publication_rel -> what the text of its filter depends on.
         """
         known = self._texts

@@ -89,42 +89,35 @@ def configured_keys(
     tables = {f"{table.namespace}.{table.name}": table for table in catalog.tables.values()}
     found: list[ConfiguredKey] = []
     for subscription in config.subscriptions:
-        named = {
-            title: tuple(key)
+        named = [
+            (title, tables[title], tuple(key))
             for title, key in subscription.key.items()
             if subscription.enabled
             and title in tables
             and {*key} <= {column.name for column in tables[title].columns}
-        }
-        keys = {tables[title].oid: key for title, key in named.items()}
+        ]
+        keys = {table.oid: key for _, table, key in named}
         leaves = {
-            tables[title].oid: [
-                below.oid for below in catalog.below(tables[title]) if not below.is_partitioned
-            ]
-            for title in named
-            if tables[title].is_partitioned
+            table.oid: [below.oid for below in catalog.below(table) if not below.is_partitioned]
+            for _, table, _ in named
+            if table.is_partitioned
         }
         proved = prove_keys(connection, keys, leaves)
         partition_columns = partition_columns_of(connection, leaves)
         repeated = set(connection.execute(_WITH_REPEATED_VALUES, [list(keys)]).fetchall())
-        found += (
-            ConfiguredKey(
-                subscription=subscription.name,
-                schema=tables[title].namespace,
-                name=tables[title].name,
-                columns=key,
-                index=proved.get(tables[title].oid),
-                is_shared=len(key) == 1 and (title, key[0]) in repeated,
-                lacking=tuple(
-                    sorted(
-                        column
-                        for column in partition_columns.get(tables[title].oid, ())
-                        if column is not None and column not in key
-                    )
-                ),
+        for title, table, key in named:
+            missing = partition_columns.get(table.oid, frozenset()) - {*key, None}
+            found.append(
+                ConfiguredKey(
+                    subscription=subscription.name,
+                    schema=table.namespace,
+                    name=table.name,
+                    columns=key,
+                    index=proved.get(table.oid),
+                    is_shared=len(key) == 1 and (title, key[0]) in repeated,
+                    lacking=tuple(sorted(map(str, missing))),
+                )
             )
-            for title, key in named.items()
-        )
     return tuple(found)
 
 
