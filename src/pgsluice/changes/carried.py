@@ -46,15 +46,9 @@ def filled_rows(
 
 
 def _carried(events: Events, lineages: Lineages, wanted: Int64s, column: str) -> Int64s:
-    """For changes that lack a column's value, the row of the batch that has it; -1: the target's
-    row.
-
-    Each change with a value of the column, and each INSERT and DELETE, is a mark. The value comes
-    from the last mark of the row's lineage up to the change; without a mark, from the target.
-
-    Args:
-        wanted: indexes of changes.
-    """
+    """For some changes that lack a column's value, the row of the batch that has it: that of the
+    last change of the lineage up to them that has a value, or is an INSERT or DELETE; -1: the
+    target's row."""
     of_change, mask = lineages.of_change, events.absent[column]
     chosen = np.zeros(len(lineages.origin), np.bool_)
     chosen[of_change[wanted]] = True

@@ -86,11 +86,8 @@ class LogColumns:
         return [field.name for field in self.fields]
 
     def of_table(self, schema: pa.Schema, table: str) -> pa.Schema:
-        """The columns of the log of a table with these columns.
-
-        Raises:
-            TableError: a column of the table has the name of a change column.
-        """
+        """The columns of the log of a table with these columns; TableError: one of these has the
+        name of a change column."""
         refuse_names(self.names, schema.names, table, "each change")
         return pa.schema([*(field.with_nullable(True) for field in schema), *self.fields])
 
@@ -167,12 +164,8 @@ class LogColumns:
     def copied(
         self, rows: pa.RecordBatch, schema: pa.Schema, position: Lsn, copy_number: int
     ) -> pa.RecordBatch:
-        """Rows of a copy as inserts at its position. They belong to no transaction.
-
-        Args:
-            rows: rows in the table's columns.
-            schema: the log's columns.
-        """
+        """Rows of a copy, in the table's columns, as inserts at its position, in the log's columns
+        (``schema``). They belong to no transaction."""
         values = {name: rows.column(name) for name in rows.schema.names}
         place = int(position), copy_number * _ORDINALS_OF_A_COPY + 1
         return self._without_transaction("insert", schema, place, values, len(rows))
@@ -191,10 +184,10 @@ class LogColumns:
         copy_number: int,
         version: int,
     ) -> pa.RecordBatch:
-        """The ``add_column`` row for columns that existing rows have a value in.
+        """The ``add_column`` row, in the log's columns (``schema``), for columns that existing rows
+        have a value in.
 
         Args:
-            schema: the log's columns.
             position: the log's position: all changes from before the columns are in it.
             values: the added columns, with that value.
             version: the version of the target, which rises with each commit.

@@ -34,12 +34,8 @@ _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE, _TRUNCATE = range(5)
 
 
 def refuse_names(own: Iterable[str], names: Iterable[str], table: str, what: str) -> None:
-    """Refuse a table with a column that has the name of one that pgsluice adds.
-
-    Args:
-        own: the names of the added columns.
-        names: those of the table's columns.
-        what: what has the added columns, for the message.
+    """Refuse a table with a column that has the name of one of ``own``, which pgsluice adds to
+    ``what``.
 
     Raises:
         TableError: there is one.
@@ -82,11 +78,7 @@ class ChangeRows:
 
 
 def rows_of(changes: RelationChanges, pool: RowPool) -> ChangeRows:
-    """The rows for changes.
-
-    Args:
-        pool: the tuples of the changes.
-    """
+    """The rows for changes, whose tuples are in the pool."""
     actions = changes.actions
     has_old = changes.old_index >= 0
     old = np.where(has_old, changes.old_index + pool.new_rows, -1)
@@ -151,12 +143,8 @@ def change_columns(
     key: Sequence[str],
     values: Mapping[str, RowValues],
 ) -> dict[str, pa.Array]:
-    """The change columns, by their names without a prefix, in the order of a query's columns.
-
-    Args:
-        key: the columns that identify a row.
-        values: the table's columns.
-    """
+    """The change columns of rows, by their names without a prefix, in the order of a query's
+    columns; ``key`` identifies a row, and ``values`` are the table's columns."""
     change = rows.change
     timestamps = pa.array(changes.commit_timestamps[change], pa.timestamp("us", "UTC"))
     return {

@@ -18,12 +18,8 @@ TIME = pa.timestamp("us", "UTC")
 
 
 def with_marks(net: NetChanges, column: str, times: Int64s) -> NetChanges:
-    """The same net changes, whose deletes give rows a time.
-
-    Args:
-        column: the column with the time; ``net`` may lack it.
-        times: for each delete, the time of its commit, in microseconds since 1970.
-    """
+    """The same net changes, whose deletes give rows the time of their commit, in microseconds since
+    1970, in a column that ``net`` may lack."""
     net = with_deleted_column(net, column)
     count, marks = len(net.rows), len(net.deletes)
     if not marks:

@@ -139,11 +139,8 @@ def join_runs(
 
 
 def first_places(runs: Iterable[RelationChanges], columns: Iterable[str]) -> dict[str, Place]:
-    """The first change whose relation has each added column, for columns that some relation has.
-
-    Args:
-        runs: the changes; their tuples are not needed.
-    """
+    """The first change whose relation has each added column, for columns that some relation has;
+    the tuples of the changes are not needed."""
     wanted = [*columns]
     first: dict[str, Place] = {}
     for run in runs:
@@ -245,10 +242,7 @@ def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
 
 
 def refuse_unfit(run: RelationChanges, column: str, unfit: Mask | None) -> None:
-    """Refuse values that do not fit their column.
-
-    Args:
-        unfit: mask over some values of the column; None: all fit.
+    """Refuse values of a column that do not fit it; ``unfit`` marks them, None: all fit.
 
     Raises:
         TableError: there is one.

@@ -161,11 +161,7 @@ def _of_structs(column: pa.Array, name: str) -> Numbers:
 
 
 def _of_bytes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Numbers:
-    """Hashes of n texts of different lengths.
-
-    Args:
-        offsets: n + 1 numbers: where each text starts and ends in ``data``.
-    """
+    """Hashes of n texts; ``offsets`` (n + 1) say where each starts and ends in ``data``."""
     first, end = int(offsets[0]), int(offsets[-1])
     windows = _windows(data[first:end])
     starts, lengths = offsets[:-1] - first, np.diff(offsets)

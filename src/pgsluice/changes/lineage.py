@@ -206,11 +206,8 @@ def _first(of_change: Int64s, count: int) -> Int64s:
 
 
 def last_marked(lineage: Int64s, is_marked: Mask) -> Int64s:
-    """For each change, the index of the last marked change of its lineage up to it; -1: none.
-
-    Args:
-        lineage: that of each change; the changes are in order.
-    """
+    """For each change, in order, the index of the last marked change of its lineage up to it; -1:
+    none."""
     count = len(lineage)
     if not count:
         return lineage

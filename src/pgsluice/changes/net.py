@@ -109,12 +109,7 @@ class NetChanges:
 
 
 def put_rows(rows: pa.RecordBatch, key: tuple[str, ...]) -> NetChanges:
-    """Net changes that replace or insert rows, regardless of the target's rows with their keys.
-
-    Args:
-        rows: rows with distinct keys.
-        key: names of the key columns.
-    """
+    """Net changes that replace or insert rows with distinct keys, whatever rows the target has."""
     return _new_rows(pa.Table.from_batches([rows]), rows.schema, key)
 
 
@@ -139,13 +134,8 @@ def _new_rows(rows: pa.Table, schema: pa.Schema, key: tuple[str, ...]) -> NetCha
 
 
 def delete_rows(keys: pa.Table, schema: pa.Schema, key: tuple[str, ...]) -> NetChanges:
-    """Net changes that delete the rows with these keys.
-
-    Args:
-        keys: the key columns, each key once.
-        schema: the table's columns.
-        key: names of the key columns.
-    """
+    """Net changes that delete the rows with these keys, each key once, of a table with this
+    schema."""
     return replace(_new_rows(schema.empty_table(), schema, key), deletes=keys)
 
 

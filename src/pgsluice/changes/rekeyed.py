@@ -30,7 +30,6 @@ def resolve_rekeyed(net: NetChanges, sources: pa.Table) -> tuple[NetChanges, int
     As :func:`resolve_keys`, but the rekeyed rows also get their absent values.
 
     Args:
-        net: net changes with or without rekeyed rows.
         sources: rows of the target with at least :func:`columns_of_sources`: all rows with a source
             key, and maybe others.
     """
@@ -59,12 +58,11 @@ def resolve_keys(net: NetChanges, has_source: Mask) -> tuple[NetChanges, Int64s]
     final key are corrected.
 
     Args:
-        net: net changes with or without rekeyed rows.
         has_source: for each source key, whether the target has a row with it.
 
     Returns:
         the changes, and for each source key the index of its row, in ascending order; -1: it was
-        removed.
+            removed.
     """
     inserted = net.inserted.copy()
     inserted[net.rekeyed[has_source]] = True
@@ -92,12 +90,8 @@ def resolve_keys(net: NetChanges, has_source: Mask) -> tuple[NetChanges, Int64s]
 
 
 def with_values(rows: pa.Table, name: str, lacks: Mask, values: pa.ChunkedArray) -> pa.Table:
-    """The same rows with other values in some rows of a column.
-
-    Args:
-        lacks: mask of the n rows that get a value.
-        values: n values, in the order of the rows.
-    """
+    """The same rows with other values of a column in the rows that ``lacks`` marks, in their
+    order."""
     own = rows.column(name)
     index = np.arange(len(rows))
     index[lacks] = len(rows) + np.arange(len(values))

@@ -32,12 +32,8 @@ class Truncates:
 
     @classmethod
     def of(cls, truncated: Mapping[Place, Collection[int]], whole: Iterable[Place]) -> Truncates:
-        """The TRUNCATEs among some changes.
-
-        Args:
-            truncated: where leaf partitions were truncated -> which ones.
-            whole: where all leaf partitions were truncated.
-        """
+        """The TRUNCATEs among some changes: which leaf partitions were truncated at each place, and
+        the places where all of them were."""
         places = frozenset(whole)
         of_leaves: dict[int, Place] = {}
         for place in sorted(truncated.keys() - places):

@@ -39,10 +39,8 @@ class UnprovedKeys:
     positions: Int64s
 
     def refuse_shared(self, found: Int64s, table: str) -> None:
-        """Check the keys against the target's rows.
-
-        Args:
-            found: for each row of the target that has one of the keys, the key's index.
+        """Check the keys against the target's rows; ``found`` has the index of each of these rows'
+        key.
 
         Raises:
             TableError: two rows have, or would have, the same key.
@@ -60,8 +58,6 @@ def follow_unproved(
     """The keys of changes in commit order, if each key has at most one row at a time.
 
     Args:
-        positions: the positions of the changes.
-        names: the names of the key columns.
         is_complete: the stream has every change. Otherwise an INSERT may follow an INSERT, because
             the DELETE in between was not sent.
 
@@ -96,11 +92,8 @@ def follow_unproved(
 
 
 def shared_keys_error(count: int, key: Sequence[str], table: str, position: Lsn) -> TableError:
-    """The error for keys that several rows of a table have.
-
-    Args:
-        position: the position of a change of such a key, or of the snapshot that has them.
-    """
+    """The error for keys that several rows of a table have; the position is that of a change of
+    such a key, or of the snapshot that has them."""
     values = "1 value" if count == 1 else f"{count} values"
     verb = "belongs" if count == 1 else "belong"
     columns = ", ".join(map(quote_identifier, key))

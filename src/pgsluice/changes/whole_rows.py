@@ -88,12 +88,8 @@ class WholeRows:
         )
 
     def balance(self, found: Int64s | None = None) -> Balance:
-        """The effect on a target.
-
-        Args:
-            found: m; how many copies the target has of the rows that changes take away; None: as
-                many as are needed.
-        """
+        """The effect on a target that has ``found`` copies of each row (m); None: as many as are
+        needed."""
         inserts, deletes = self.before < 0, self.after < 0
         count, kept, skipped = len(self.values), np.ones(len(self.before), np.bool_), 0
         if found is not None and (found < self.needed).any():

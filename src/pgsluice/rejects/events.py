@@ -92,13 +92,9 @@ class RejectedValues:
         key: Sequence[str],
         emptied: Collection[Place] = (),
     ) -> list[RelationChanges]:
-        """The changes without unfit values, which are NULL then; those of key columns stay, and
-        all of a table without a key.
-
-        Args:
-            key: the columns that identify a row; all old tuples have them.
-            emptied: where all leaf partitions were truncated.
-        """
+        """The changes without unfit values, which are NULL then; those of columns of ``key``, which
+        identify a row, stay, and all of a table without a key. ``emptied``: where all leaf
+        partitions were truncated."""
         if not key:
             return list(runs)
         taken = [self._without_unfit(run, key) if self._accepts else (run, {}) for run in runs]
@@ -197,11 +193,8 @@ class RejectedValues:
     # Rows that are deleted or read outside of the stream
 
     def note_gone(self, keys: pa.Table, place: Place, time: int) -> None:
-        """Rows that a TRUNCATE of their partition deleted, or that a load replaces.
-
-        Args:
-            keys: the key columns.
-        """
+        """Rows with these keys, which a TRUNCATE of their partition deleted, or which a load
+        replaces."""
         if self._keys and len(keys):
             texts = key_texts([each.combine_chunks() for each in keys.columns], keys.schema.names)
             found = texts.filter(pc.is_in(texts, value_set=_values(self._keys)))
@@ -216,11 +209,8 @@ class RejectedValues:
         place: Place,
         time: int,
     ) -> None:
-        """Rows of a copy.
-
-        Args:
-            rejected: columns, each with the rows that had an unfit value, and the texts of these.
-        """
+        """Rows of a copy; ``rejected`` has columns, each with the rows that had an unfit value, and
+        the texts of these."""
         found = list(rejected)
         if not found and not self._keys:
             return

@@ -86,12 +86,8 @@ class TableRejects:
         return list(self._changed.values())
 
     def fold(self, events: Sequence[Event], after: int | None) -> None:
-        """Fold the events after a position.
-
-        Args:
-            events: all events of the table up to the last one, in order.
-            after: the position where they begin; None: they are a whole copy.
-        """
+        """Fold all events of the table after a position, in order; None: they are those of a whole
+        copy."""
         if not events:
             return
         state = _State(self._stored.values(), after)

@@ -18,14 +18,8 @@ _ESCAPED = r'["\\\x00-\x1f]'
 
 
 def key_texts(columns: Sequence[pa.Array], names: Sequence[str]) -> pa.Array:
-    """The key of each row.
-
-    Args:
-        columns: the key's columns, n values each.
-        names: their names.
-
-    Returns:
-        large_string, n; null where a column is.
+    """The key of each of n rows, from the key's columns and their names: large_string, n; null
+    where a column is.
 
     Raises:
         PgsluiceError: a column's type cannot be a key's.

@@ -79,11 +79,8 @@ class HistoryColumns:
     def values(
         self, valid_from: Int64s, from_times: pa.Array, valid_to: pa.Array, to_times: pa.Array
     ) -> list[pa.Array]:
-        """The columns of some versions, in the order of :attr:`fields`.
-
-        Args:
-            valid_to: NULL for current versions.
-        """
+        """The columns of some versions, in the order of :attr:`fields`; ``valid_to`` is NULL for
+        current versions."""
         froms = pa.array(valid_from, pa.int64())
         is_current = pa.compute.is_null(valid_to)
         return [froms, valid_to, from_times, to_times, is_current]
@@ -101,12 +98,8 @@ class HistoryColumns:
     def closed(
         self, rows: pa.RecordBatch | pa.Table, positions: Int64s, times: pa.Array
     ) -> pa.Table:
-        """Current versions that are closed, without those that no position would show.
-
-        Args:
-            positions: where each one ends.
-            times: when; NULL: a copy closes it.
-        """
+        """Current versions that end at these positions, without those that no position would show;
+        a time is NULL where a copy ends the version."""
         ends = pa.array(positions, pa.int64()), times, pa.array(np.zeros(len(rows), np.bool_))
         closing = dict(zip(self.closing, ends, strict=True))
         columns = [

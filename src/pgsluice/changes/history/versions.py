@@ -68,11 +68,8 @@ def _versions(
     *,
     is_complete: bool,
 ) -> NetChanges:
-    """Changes without a TRUNCATE among them as net changes of a history.
-
-    Args:
-        truncated_at: the position and time of the TRUNCATE before them, if there is one.
-    """
+    """Changes without a TRUNCATE among them as net changes of a history; ``truncated_at`` is the
+    position and time of the one before them."""
     is_empty = truncated_at is not None
     keys = number_keys(events, key)
     lineages = follow(events, keys, is_empty=is_empty, may_have_inserted=not is_complete)
