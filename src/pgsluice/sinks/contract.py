@@ -243,10 +243,7 @@ class TableHandle(ABC):
         return None
 
     def comment(self, comments: TableComments, position: Lsn) -> Applied:
-        """Replace the comments of the table and its columns; the table's rows stay.
-
-        Args:
-            position: the table's, which stays as it is.
+        """Replace the comments of the table and its columns; its rows and its position stay.
 
         Raises:
             Overtaken: another commit came first.
@@ -283,12 +280,9 @@ class TableHandle(ABC):
         """
 
     def delete_leftovers(self, written_before: float) -> None:  # noqa: B027 - optional
-        """Delete files that no version names, because the process that wrote them was killed.
-
-        Args:
-            written_before: younger files stay, because somebody may be about to commit them; in
-                seconds since 1970.
-        """
+        """Delete files that no version names, because the process that wrote them was killed. Files
+        that were written after a time (in seconds since 1970) stay: somebody may be about to commit
+        them."""
 
     def content(self, version: int) -> TargetContent | None:
         """The table at a version; None: it cannot be read (any more). Then a renamed table is

@@ -222,11 +222,8 @@ class TableWriter:
         return not self._changed(change).skipped
 
     def _changed(self, change: Callable[[pa.Schema, Lsn], Applied | None]) -> Applied:
-        """Change the definition of an existing table, once.
-
-        Args:
-            change: gets the table's columns and position; None: there is nothing to change.
-        """
+        """Change the definition of an existing table, once, by a function of its columns and
+        position, which returns None if there is nothing to change."""
 
         def attempt() -> Applied:
             marker = self._opened.marker_since_start()
@@ -333,12 +330,8 @@ class TableWriter:
     def commit_or_discard(
         self, staged: Sequence[StagedChanges], position: Lsn, may_discard: Callable[[], bool]
     ) -> Applied:
-        """As :meth:`commit_changes`, but delete the staged changes if it fails before the commit
-        starts.
-
-        Args:
-            may_discard: called in that case: whether no other attempt commits the same changes.
-        """
+        """As :meth:`commit_changes`. If it fails before the commit starts, the staged changes are
+        deleted, unless ``may_discard`` says then that another attempt may commit them."""
         handle = self._opened.handle
 
         def discard() -> None:

@@ -14,14 +14,8 @@ Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 def joined_columns(existing: pa.Schema, now: pa.Schema, title: str, location: str) -> pa.Schema:
-    """The existing columns, in types that also hold the new values, and the other new columns,
-    nullable.
-
-    Args:
-        existing: what the target has.
-        now: the columns of the new rows, in the target's types.
-        title: the table, for messages.
-        location: the target's location, for messages.
+    """The existing columns of a target, in types that also hold the new values, and the other new
+    columns (``now``, in the target's types), nullable.
 
     Raises:
         TableError: a column has a type that neither holds the new values nor has all of its own in

@@ -57,10 +57,8 @@ class OpenedTable:
         return self._handle
 
     def refuse_unsupported(self, changes: NetChanges | None = None) -> None:
-        """Refuse what the target does not support.
-
-        Args:
-            changes: changes to apply; None: only the identity's mode counts.
+        """Refuse changes that the target does not support; None: only what the identity's mode
+        needs.
 
         Raises:
             TableError: the target cannot be in this mode, or have a table without a key.
@@ -134,20 +132,13 @@ class OpenedTable:
         return self._marker
 
     def start(self) -> CommitMarker | None:
-        """Our marker; from now on, changes have to start at its position.
-
-        Raises:
-            TableError: see :meth:`marker`.
-        """
+        """Our marker, as :meth:`marker`; from now on, changes have to start at its position."""
         self._start, self._has_start = self.marker(), True
         return self._start
 
     def marker_since_start(self) -> CommitMarker | None:
-        """Our current marker; the first call fixes where changes have to start.
-
-        Raises:
-            TableError: see :meth:`marker`.
-        """
+        """Our current marker, as :meth:`marker`; the first call fixes where changes have to
+        start."""
         return self.marker() if self._has_start else self.start()
 
     def refuse_another_start(self) -> None:
@@ -238,14 +229,8 @@ class OpenedTable:
 def read_content(
     sink: Sink, table: TargetTable, identity: TargetIdentity, version: int, position: Lsn
 ) -> TargetContent | None:
-    """The content of a target at a version; None: the sink cannot read it, or its rows are
-    different ones.
-
-    Args:
-        table: the table; its columns are not used.
-        identity: the required origin of its rows.
-        position: the position up to which the table must have been applied.
-    """
+    """The content of a target at a version; None: the sink cannot read it, its rows are of another
+    origin, or it was not applied up to this position. The table's columns are not used."""
     content = sink.open(table, identity).content(version)
     expected = CommitMarker(identity.owner, identity.copy_number, position)
     return content if content is not None and content.marker == expected else None

@@ -67,11 +67,8 @@ class TableOptions:
         return {name: each.mask for name, each in overrides if each.mask is not None}
 
     def hiding(self, namespace: str, table: str, columns: Collection[str] | None = None) -> str:
-        """Which of these columns are masked or excluded, and how: equal texts hide the same.
-
-        Args:
-            columns: names of columns; None: all that are configured.
-        """
+        """Which of these columns (None: of all) are masked or excluded, and how: equal texts hide
+        the same."""
         masks, excluded = self.masks(namespace, table), self.excluded_columns(namespace, table)
         return " ".join(
             f"{name}={'excluded' if name in excluded else mask.fingerprint}"
@@ -92,11 +89,8 @@ class TableOptions:
 def replicated_columns(
     facts: RelationFacts, published: Sequence[str] | None = None
 ) -> tuple[ColumnFacts, ...]:
-    """The columns in the stream: a generated one only if a publication lists it.
-
-    Args:
-        published: the publication's columns as the server (15+) lists them; None before 15.
-    """
+    """The columns in the stream: a generated one only if a publication lists it. A server (15+)
+    lists the published columns; None before 15."""
     if published is None:
         return tuple(column for column in facts.columns if not column.generated)
     names = set(published)
@@ -186,11 +180,8 @@ def target_table(
 
 
 def check_hidden(facts: RelationFacts, options: TableOptions) -> None:
-    """Refuse masks and exclusions of columns that a table does not have: after a rename, a
-    column's values would arrive under its new name.
-
-    Args:
-        facts: what the catalog has of the table now.
+    """Refuse masks and exclusions of columns that a table does not have in the catalog now: after a
+    rename, a column's values would arrive under its new name.
 
     Raises:
         TableError: there is one.
@@ -231,12 +222,8 @@ def _check_excluded_key(
 def check_names(
     names: TargetNames, table: tuple[str, str], columns: Sequence[str], *, own: Collection[str] = ()
 ) -> None:
-    """Refuse a table if another one, or two of its columns, could get the same name at the target.
-
-    Args:
-        table: its schema and name.
-        columns: the names of its columns.
-        own: columns that pgsluice adds.
+    """Refuse a table (schema and name) if another one, or two of its columns, could get the same
+    name at the target; ``own``: columns that pgsluice adds.
 
     Raises:
         TableError: a name belongs to another entry of ``rename``, or two columns differ only by

@@ -282,11 +282,8 @@ class MarkingWriter(TableWriter):
         )
 
     def truncation(self, net: NetChanges, time: int) -> Iterator[NetChanges]:
-        """Net changes after a TRUNCATE in pieces that mark the target's rows first.
-
-        Args:
-            net: net changes that are truncated first.
-            time: the TRUNCATE's, in microseconds since 1970.
+        """Net changes, which a TRUNCATE at a time (microseconds since 1970) comes before, in pieces
+        that mark the target's rows first.
 
         Raises:
             TableError: the table has no key, by which its rows could be marked.

@@ -16,14 +16,11 @@ _WORTH = 5
 
 
 def advice_on_merges(title: str, folder: Folder, slow_s: float) -> str | None:
-    """The gain of merging a table on read, with a hint how to enable it.
+    """The gain of merging a table (``schema.table``) on read, with a hint how to enable it; None:
+    there is none, or the log does not show it.
 
     Args:
-        title: its ``schema.table``.
         slow_s: ignore merges that take less time than this, in seconds.
-
-    Returns:
-        None if there is no gain, or if the log does not show it.
     """
     merges = list(_merges(folder))
     if not merges:

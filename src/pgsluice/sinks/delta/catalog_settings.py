@@ -24,11 +24,8 @@ _JARS = ("spark.jars.packages", "spark.jars", "spark.driver.extraClassPath")
 
 
 def package_for(version: str | None) -> str:
-    """Delta's package for a version of Spark.
-
-    Args:
-        version: such as ``4.1.2``; None, or one that Delta has no package for: the newest.
-    """
+    """Delta's package for a version of Spark, such as ``4.1.2``; None, or one that Delta has no
+    package for: that of the newest."""
     number = ".".join((version or "").split(".")[:2])
     return _PACKAGES.get(number, _PACKAGES[max(_PACKAGES)])
 

@@ -25,11 +25,7 @@ _RESETS = ("snapshot", "truncate")
 
 
 def outdated(snapshot: DeltaSnapshot, log: LogColumns, retention_s: float) -> list[str]:
-    """The names of the files that may go.
-
-    Args:
-        retention_s: how long the log reaches back at least, in seconds.
-    """
+    """The names of the files that may go, if the log has to reach back so many seconds."""
     oldest_ms = (time.time() - retention_s) * 1000
     files: Iterable[DeltaFile] = snapshot.files.values()
     old = [file for file in files if file.action["modificationTime"] <= oldest_ms]

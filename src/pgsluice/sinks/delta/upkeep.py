@@ -65,14 +65,9 @@ def log_hours(sink: DeltaSink) -> int:
 
 
 def table_properties(hours: int) -> dict[str, str | None]:
-    """Properties of a new table; a user may change them later.
-
-    The log serves readers of recent versions and is no archive: at two commits per second, a
-    month of it would have five million files.
-
-    Args:
-        hours: how long the log reaches back.
-    """
+    """Properties of a new table whose log reaches back so many hours; a user may change them later.
+    The log serves readers of recent versions and is no archive: at two commits per second, a month
+    of it would have five million files."""
     return {
         **dict.fromkeys(_RETENTIONS, f"interval {hours} hours"),
         "delta.targetFileSize": str(TARGET_FILE_BYTES),
@@ -96,11 +91,8 @@ def _keep_log(handle: DeltaTable, hours: int) -> None:
 
 
 def is_due(snapshot: DeltaSnapshot, bytes_written: int) -> bool:
-    """Whether enough has been written since the last maintenance.
-
-    Args:
-        bytes_written: the size of the newest commit's files in bytes.
-    """
+    """Whether enough has been written since the last maintenance, if each commit since then wrote
+    as many bytes as the newest one."""
     commits = _commits_since(snapshot)
     written = commits * bytes_written
     live = sum(file.size for file in snapshot.files.values())
@@ -121,17 +113,14 @@ def keep_up(
     keeps_vectors: bool,
     index: KeyIndex | None,
 ) -> DeltaSnapshot:
-    """Do what is due after a batch; nothing, if another commit comes first.
+    """Do what is due after a batch; nothing, if another commit comes first. Returns the newest
+    version afterwards.
 
     Args:
-        snapshot: the newest version.
         keep_versions: whose files stay, however old they are.
         bytes_written: bytes of the batch's files.
         keeps_vectors: otherwise the deletion vectors of earlier merges are disabled.
         index: gets the keys of files that are rewritten.
-
-    Returns:
-        the newest version afterwards.
     """
     before = snapshot.version - 1
     with suppress(Overtaken):
@@ -148,11 +137,8 @@ def keep_up(
 
 
 def delete_leftovers(snapshot: DeltaSnapshot, written_before: float) -> None:
-    """Delete the files that no version names, and that are older than a time.
-
-    Args:
-        written_before: in seconds since 1970.
-    """
+    """Delete the files that no version names, and that were written before a time in seconds since
+    1970."""
     if snapshot.version < 0:
         return
     known = snapshot.live_names() | snapshot.removed.keys()

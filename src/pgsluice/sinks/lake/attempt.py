@@ -23,13 +23,8 @@ _deletions: ContextVar[list[Callable[[], object]] | None] = ContextVar("deletion
 
 @contextmanager
 def attempt(delete: Callable[[], object] | None = None) -> Iterator[None]:
-    """A context that deletes the files that were written within it, if it raises.
-
-    A nested context leaves that to the outer one.
-
-    Args:
-        delete: deletes files that were written before the context.
-    """
+    """A context that deletes the files that were written within it, and by ``delete`` those from
+    before it, if it raises. A nested context leaves that to the outer one."""
     before = [] if delete is None else [delete]
     if (outer := _deletions.get()) is not None:
         outer += before

@@ -63,12 +63,8 @@ def altered_rows(
     schema: pa.Schema,
     added: Iterable[AddedColumn] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """The live rows of files in other columns.
-
-    Args:
-        schema: the new columns; those that a file lacks are NULL.
-        added: columns that have their value in all rows.
-    """
+    """The live rows of files in other columns. Those that a file lacks are NULL; those of ``added``
+    have their value in all rows."""
     for batch in live_rows(replace(snapshot, schema=schema), files):
         for column in added:
             place = schema.get_field_index(column.field.name)
@@ -91,7 +87,6 @@ def refuse_shared_keys(
 
     Args:
         types: the table's columns in the target's types.
-        position: the copy's position, for the message.
         cache_dir: a folder on a local disk for numbers of keys; None: the temporary files'.
 
     Raises:

@@ -90,13 +90,8 @@ def pieces_of_group(
     partition: Partition,
     schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    """Some rows of a row group, in parts that fit into memory.
-
-    Args:
-        places: ascending row numbers in the row group, maybe with duplicates.
-        partition: the file's.
-        schema: see :func:`rows_at`.
-    """
+    """Some rows of a row group, by ascending row numbers, maybe with duplicates, in parts that fit
+    into memory; other arguments as of :func:`rows_at`."""
     names = [name for name in schema.names if name in parquet.schema_arrow.names]
     start = 0
     for batch in group_batches(parquet, number, names):
@@ -109,11 +104,8 @@ def pieces_of_group(
 
 
 def all_batches(folder: Folder, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """All rows of a file in order, in batches that fit into memory.
-
-    Args:
-        schema: the columns to read; columns that the file does not have are ignored.
-    """
+    """These columns of all rows of a file in order, in batches that fit into memory; columns that
+    the file does not have are ignored."""
     with file.open(folder) as parquet:
         names = [name for name in schema.names if name in parquet.schema_arrow.names]
         for number in range(parquet.num_row_groups):
@@ -124,11 +116,7 @@ def all_batches(folder: Folder, file: DataFile, schema: pa.Schema) -> Iterator[p
 def group_batches(
     parquet: pq.ParquetFile, number: int, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a row group in order, in batches that fit into memory.
-
-    Args:
-        names: the columns to read.
-    """
+    """These columns of a row group's rows in order, in batches that fit into memory."""
     group = parquet.metadata.row_group(number)
     yield from parquet.iter_batches(
         _rows_at_once(group, names),
@@ -139,11 +127,7 @@ def group_batches(
 
 
 def _rows_at_once(group: pq.RowGroupMetaData, names: Sequence[str]) -> int:
-    """How many rows of a row group to decode together, so that they fit into memory.
-
-    Args:
-        names: the columns to read.
-    """
+    """How many rows of a row group to decode together, so that these columns fit into memory."""
     size, has_dictionary = 0, False
     for column in map(group.column, range(group.num_columns)):
         path = column.path_in_schema
@@ -177,15 +161,9 @@ def fetch_vectors(folder: Folder, files: Iterable[DataFile]) -> None:
 def live_batches(
     folder: Folder, files: Iterable[tuple[DataFile, BitMap]], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The live rows of files, file by file.
-
-    If there are many, the next ones are read while the caller uses the last ones.
-
-    Args:
-        files: the files, each with its deleted rows.
-        schema: the columns to read, in the table's types; columns that a file does not have are
-            NULL.
-    """
+    """The live rows of files, each with its deleted rows, file by file. Columns that a file does
+    not have are NULL. If there are many rows, the next ones are read while the caller uses the last
+    ones."""
     files = list(files)
     batches = chain.from_iterable(_live_batches(folder, *each, schema) for each in files)
     is_one_group = sum(file.rows(folder) for file, _ in files) <= ROWS_IN_A_GROUP

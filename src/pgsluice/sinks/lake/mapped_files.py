@@ -121,10 +121,10 @@ class OpenFiles(Generic[Mapped]):
 
 @contextmanager
 def writing(path: Path, subject: str, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Write a file's content by a temporary name; at the end it replaces the file.
+    """Write a file's content by a temporary name; at the end it replaces the file, whose folder
+    need not exist.
 
     Args:
-        path: the path of the file; its folder need not exist.
         subject: what the content is made of.
         mode: permissions, before the process's mask.
     """

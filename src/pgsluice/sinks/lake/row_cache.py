@@ -171,11 +171,7 @@ class RowGroups:
 
     @classmethod
     def of(cls, folder: Path, name: str, parquet: pq.ParquetFile) -> RowGroups:
-        """The row groups of a data file.
-
-        Args:
-            folder: where they are kept.
-        """
+        """The row groups of a data file, which are kept in the folder."""
         metadata = parquet.metadata
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         return cls(
@@ -215,11 +211,8 @@ class RowGroups:
 
 
 def _groups_of(folder: Path, name: str, opened: Callable[[], pq.ParquetFile]) -> RowGroups:
-    """The row groups of a data file, which is opened only once in this process.
-
-    Args:
-        folder: where they are kept.
-    """
+    """The row groups of a data file, which is opened only once in this process; they are kept in
+    the folder."""
     if (groups := KNOWN.get((folder, name))) is None:
         groups = KNOWN[folder, name] = RowGroups.of(folder, name, opened())
         while len(KNOWN) > _FILES_KNOWN:

@@ -112,11 +112,7 @@ class NewFile(DataFile):
 
 @contextmanager
 def open_data_file(folder: Folder, name: str, size: int | None = None) -> Iterator[pq.ParquetFile]:
-    """Open a data file of a table.
-
-    Args:
-        name: the file's path inside it.
-        size: its size in bytes, if known.
+    """Open a data file of a table, by its path inside it, and its size in bytes, if that is known.
 
     Raises:
         PgsluiceError: the file does not exist.

@@ -45,7 +45,6 @@ def stage_changes(
     Args:
         snapshot: the version from which the first piece starts.
         index_of: returns what finds the rows of changes.
-        table: its title, for messages.
         searches_new: see :meth:`.NetMerge.apply`.
         keeps_vectors: whether new files may have deleted rows.
     """
@@ -62,12 +61,8 @@ def stage_changes(
 def joined_edit(
     snapshot: Snapshot, staged: Sequence[StagedChanges], *, keeps_vectors: bool
 ) -> Edit:
-    """The edit that contains the changes of all tasks.
-
-    Args:
-        snapshot: the version from which they start.
-        keeps_vectors: deleted rows stay in their files; otherwise these files are rewritten.
-    """
+    """The edit that contains the changes of all tasks, which start from this version; unless it
+    keeps vectors, files with deleted rows are rewritten."""
     share = _Share.joined([_Share.decode(part.payload) for part in staged])
     return edit_of(snapshot, share.new, share.gone, share.dead, keeps_vectors=keeps_vectors)
 
@@ -83,12 +78,11 @@ def edit_of(
     """The edit that adds files, removes files, and marks rows of the other files deleted.
 
     Args:
-        new: the files to add.
         gone: names of files to remove from the version, because none of their rows is live.
         dead: for each other file of the version and each new file with deleted rows: its name ->
             the numbers of all its deleted rows.
-        keeps_vectors: True: deletion vectors mark the rows; False: the edit replaces such files by
-            new files with only the live rows.
+        keeps_vectors: deletion vectors mark the rows; otherwise the edit replaces such files by new
+            files with only the live rows.
     """
     files = {**snapshot.files, **{file.name: file for file in new}}
     gone = gone | {
@@ -120,15 +114,8 @@ def discard_changes(folder: Folder, staged: Iterable[StagedChanges]) -> None:
 def forget_sidecars(
     made: Snapshot, cache_dir: str | None, staged: Sequence[StagedChanges]
 ) -> KeyIndex | None:
-    """Delete the sidecars of files that only tasks had, or that the commit removed from the table.
-
-    Args:
-        made: the version that the commit created.
-        cache_dir: see :class:`.KeyIndex`.
-
-    Returns:
-        the table's sidecars; None if the changes have no key.
-    """
+    """Delete the sidecars of files that only tasks had, or that the commit of the version ``made``
+    removed; returns the table's sidecars, None if the changes have no key."""
     key = _Share.joined([_Share.decode(part.payload) for part in staged]).key
     if not key:
         return None
@@ -138,12 +125,8 @@ def forget_sidecars(
 
 
 def applied_changes(version: int, staged: Sequence[StagedChanges], bytes_written: int) -> Applied:
-    """The result of a commit of staged changes.
-
-    Args:
-        version: the version that it created.
-        bytes_written: the size of the commit's new files and vectors.
-    """
+    """The result of a commit of staged changes, which created a version, and wrote so many bytes in
+    new files and vectors."""
     merged = Merged()
     for part in staged:
         merged.count(part)

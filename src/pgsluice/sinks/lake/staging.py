@@ -101,11 +101,10 @@ def write_files(
     prefix: str = PREFIX,
     layout: Layout = NO_LAYOUT,
 ) -> list[NewFile]:
-    """Write rows as files of about TARGET_FILE_BYTES.
+    """Write rows, in the table's types, as files of about TARGET_FILE_BYTES.
 
     Args:
         folder: the table's, which need not exist; the files are durable after its ``settle``.
-        schema: the rows' columns, in the table's types.
         index: gets the keys of each file.
         prefix: what the files' names begin with.
         layout: which rows share files; it may add columns.
@@ -135,14 +134,12 @@ def _write_file(
     index: KeyIndex | None,
     prefix: str,
 ) -> tuple[NewFile, pa.Table | None]:
-    """Write one file until it is large enough.
+    """Write one file until it is large enough; returns the file, and what ``index`` keeps of its
+    rows (None: nothing).
 
     Args:
         following: the next batch, which is taken out: its only row may have hundreds of megabytes.
             Afterwards the one that the next file begins with, if it has been read already.
-
-    Returns:
-        the file, and what ``index`` keeps of its rows; None: nothing.
     """
     row_bytes = _bytes_of_one_row(following[0])
     if row_bytes >= _GIVEN_BACK_BYTES:  # what decoded it is free
@@ -293,11 +290,8 @@ class _Statistics:
             floats.add(batch.column(name))
 
     def as_json(self, metadata: pq.FileMetaData) -> dict[str, Any]:
-        """The statistics in the form of :meth:`.DataFile.statistics`.
-
-        Args:
-            metadata: the metadata of the Parquet file.
-        """
+        """The statistics in the form of :meth:`.DataFile.statistics`, from the Parquet file's
+        metadata."""
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         found = {name: floats.bounds() for name, floats in self._floats.items()}
         for place, field in self._ordered:

@@ -125,11 +125,7 @@ def unneeded(
 
 
 def sidecars_of(folder: Folder, files: Collection[str]) -> list[str]:
-    """The sidecars in an object store of data files.
-
-    Args:
-        files: the data files, which are about to be deleted.
-    """
+    """The sidecars in an object store of data files that are about to be deleted."""
     if folder.path is not None or not files:
         return []
     found = (file.name for file in folder.entries(KEYS_FOLDER))

@@ -83,10 +83,7 @@ def blob(data: bytes) -> bytes:
 
 
 def decoded_blob(stored: bytes, size: int) -> BitMap:
-    """Decode the set in these bytes.
-
-    Args:
-        size: the size of the encoded set.
+    """Decode the set in these bytes, which has so many bytes when it is encoded.
 
     Raises:
         ValueError, struct.error: there is no set, or it is damaged.

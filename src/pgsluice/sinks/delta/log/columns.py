@@ -119,11 +119,7 @@ def comments_of(metadata: Mapping[str, Any]) -> TableComments:
 
 
 def with_comments(schema: str, columns: Mapping[str, str]) -> str:
-    """A table's columns with these comments, and no others.
-
-    Args:
-        schema: as in a ``metaData`` action.
-    """
+    """The columns of a ``metaData`` action with these comments, and no others."""
     parsed = json.loads(schema)
     for field in parsed["fields"]:
         comment = {"comment": columns[field["name"]]} if field["name"] in columns else {}
@@ -133,11 +129,8 @@ def with_comments(schema: str, columns: Mapping[str, str]) -> str:
 
 
 def list_features(handle: DeltaTable, schema: pa.Schema) -> bool:
-    """Add the features that the types of a table's new columns need, and that it does not have.
-
-    Returns:
-        True if that was needed, and is committed.
-    """
+    """Add the features that the types of a table's new columns need, and that it does not have;
+    returns whether there were some, which are committed."""
     missing = features_of(schema) - {*(handle.protocol().writer_features or ())}
     if not missing:
         return False
@@ -168,14 +161,12 @@ def _nested_types(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def list_invariants(handle: DeltaTable) -> bool:
-    """Add the feature "invariants" to a table that has NOT NULL columns and lists its features.
+    """Add the feature "invariants" to a table that has NOT NULL columns and lists its features;
+    returns whether it lacked the feature, which is committed.
 
-    Delta on Spark treats NOT NULL as an invariant. If a table's protocol lists features (it
-    does as soon as there is a timestamp without time zone), Spark refuses the table unless
-    this feature is among them. deltalake lists only the features that it needs itself.
-
-    Returns:
-        True if that was needed, and is committed.
+    Delta on Spark treats NOT NULL as an invariant. If a table's protocol lists features (it does as
+    soon as there is a timestamp without time zone), Spark refuses the table unless this feature is
+    among them. deltalake lists only the features that it needs itself.
     """
     listed = handle.protocol().writer_features
     if listed is None or "invariants" in listed:

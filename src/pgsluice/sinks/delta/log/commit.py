@@ -93,11 +93,8 @@ def _as_json(action: dict[str, Any]) -> str:
 
 
 def actions_of(snapshot: DeltaSnapshot, edit: Edit) -> tuple[list[dict[str, Any]], int]:
-    """The actions of an edit; writes its deletion vectors.
-
-    Returns:
-        the actions, and the size of the new files and vectors in bytes.
-    """
+    """The actions of an edit, whose deletion vectors are written now, and the size of the new files
+    and vectors in bytes."""
     leaving = [*edit.gone, *(name for name in edit.dead if name in snapshot.files)]
     actions = [_removed(snapshot.files[name], edit.changes_data) for name in leaving]
     new = {file.name: file for file in edit.new}
@@ -125,13 +122,8 @@ def _removed(file: DeltaFile, changes_data: bool) -> dict[str, Any]:
 
 
 def _with_vector(file: DataFile, vector: Descriptor, rows: int) -> dict[str, Any]:
-    """The action that adds a file again with a larger deletion vector.
-
-    Its statistics stay, but their bounds may be wider than those of the live rows.
-
-    Args:
-        rows: the number of rows in the file, including deleted ones.
-    """
+    """The action that adds a file again with a larger deletion vector. Its statistics stay, but
+    their bounds may be wider than those of the live rows; ``rows`` counts the deleted rows, too."""
     old = file.action if isinstance(file, DeltaFile) else _added(file, True)["add"]
     statistics = {**file.statistics(), "numRecords": rows, "tightBounds": False}
     action = {

@@ -108,10 +108,8 @@ def read_marker(
 def refuse_foreign_changes(
     snapshot: DeltaSnapshot, table: str, operations: Callable[[Folder, int, int], Sequence[str]]
 ) -> None:
-    """Refuse a table whose data others changed since our last commit.
-
-    Args:
-        operations: :func:`.reading.operations`.
+    """Refuse a table whose data others changed since our last commit (``operations``:
+    :func:`.reading.operations`).
 
     Raises:
         TableError: others changed it, or the log no longer shows whether they did.

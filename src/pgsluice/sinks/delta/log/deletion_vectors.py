@@ -134,14 +134,8 @@ def _inside(uri: str, folder: Folder) -> str | None:
 
 
 def write_vectors(folder: Folder, vectors: Sequence[BitMap]) -> tuple[list[Descriptor], int]:
-    """Write the vectors of one commit to one file.
-
-    Args:
-        vectors: vectors with fewer than 2^32 rows each, none of them empty.
-
-    Returns:
-        their descriptors in the same order, and their size in bytes.
-    """
+    """Write the vectors of one commit, none of them empty, to one file; returns their descriptors
+    in the same order, and their size in bytes."""
     if not vectors:
         return [], 0
     name = uuid.uuid4()

@@ -26,11 +26,8 @@ SETTLED: dict[Folder, int] = {}
 
 
 def settle_through(folder: Folder, version: int) -> None:
-    """Make the newest commits of a table durable, unless this process has already done so.
-
-    Args:
-        version: the newest version.
-    """
+    """Make the commits up to a table's newest version durable, unless this process has already done
+    so."""
     if folder.path is None:
         return
     last = SETTLED.get(folder, -1)
@@ -51,11 +48,8 @@ def note_settled(folder: Folder, version: int) -> None:
 def new_files(
     folder: Folder, actions: Iterable[Mapping[str, Any]], known: Container[str] = ()
 ) -> Iterator[str]:
-    """The names of the files that actions add to a table.
-
-    Args:
-        known: data files that the table already has.
-    """
+    """The names of the files that actions add to a table; ``known``: data files that it already
+    has."""
     for action in actions:
         if (add := action.get("add")) is None:
             continue

@@ -209,11 +209,8 @@ def _protocol_with(needed: set[str], old: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def was_merged_on_read(configuration: Mapping[str, str | None]) -> bool:
-    """Whether a table has deletion vectors because of ``merge``; others may also have enabled them.
-
-    Args:
-        configuration: the table's properties.
-    """
+    """Whether a table with these properties has deletion vectors because of ``merge``; others may
+    also have enabled them."""
     return configuration.get(_OURS) == "on_read"
 
 

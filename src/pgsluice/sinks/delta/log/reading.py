@@ -127,11 +127,8 @@ def newest_snapshot(folder: Folder) -> DeltaSnapshot | None:
 
 
 def _caught_up(known: DeltaSnapshot) -> DeltaSnapshot | None:
-    """The current table, from the known version on, by the names in its log.
-
-    Returns:
-        None if another table is in its place, or if the known commit was cleaned up or overwritten.
-    """
+    """The current table, from the known version on, by the names in its log; None: another table is
+    in its place, or the known commit was cleaned up or overwritten."""
     tags = known.commits.tags
     oldest = min(tags, default=known.version)
     listed = _Listed.of(known.folder.entries(_LOG, after=commit_name(oldest - 1)))
@@ -180,11 +177,7 @@ def read_snapshot(folder: Folder) -> DeltaSnapshot | None:
 def after_commit(
     snapshot: DeltaSnapshot, actions: Iterable[dict[str, Any]], tag: Hashable = None
 ) -> DeltaSnapshot:
-    """The table after one more commit.
-
-    Args:
-        tag: the tag of the commit's file.
-    """
+    """The table after one more commit, whose file has this tag."""
     version = snapshot.version + 1
     return _Building(snapshot).applied(actions, version).snapshot(version, {version: tag})
 
@@ -203,11 +196,7 @@ def _advanced(snapshot: DeltaSnapshot, listed: _Listed) -> DeltaSnapshot:
 
 
 def _commit(folder: Folder, version: int) -> list[dict[str, Any]]:
-    """The actions of a version that has to exist.
-
-    Raises:
-        PgsluiceError: it does not exist.
-    """
+    """The actions of a version that has to exist; PgsluiceError: it does not."""
     actions = read_commit(folder, version)
     if actions is None:
         raise PgsluiceError(
@@ -320,10 +309,7 @@ class _Building:
             self._removed[stored] = Removed(vector_since, version, time_ms)
 
     def snapshot(self, version: int, tags: Mapping[int, Hashable]) -> DeltaSnapshot:
-        """The finished snapshot.
-
-        Args:
-            tags: the tags of commits' files, by version.
+        """The finished snapshot, with the tags of commits' files by version.
 
         Raises:
             PgsluiceError: the log lacks the table's definition.

@@ -73,12 +73,8 @@ class NewestCommits:
     def followed_by(
         self, information: Mapping[str, Any], *, is_another_copy: bool
     ) -> NewestCommits:
-        """The commits after one more.
-
-        Args:
-            information: its ``commitInfo``.
-            is_another_copy: whether it has replaced all rows.
-        """
+        """The commits after one more, by its ``commitInfo``, and whether it has replaced all
+        rows."""
         follows = information.get(FOLLOWS, self.newest_id)
         is_broken = self.is_id_known and follows != self.newest_id
         return replace(
@@ -139,11 +135,8 @@ def no_table(folder: Folder) -> DeltaSnapshot:
 def content_of(
     folder: Folder, version: int, identity: TargetIdentity, rewrites_files: bool
 ) -> TargetContent | None:
-    """A table at a version; None if it cannot be read (any more).
-
-    Args:
-        rewrites_files: see :class:`.TargetContent`.
-    """
+    """A table at a version; None if it cannot be read (any more). For the arguments see
+    :class:`.TargetContent`."""
     try:
         options = folder.storage_options() or None
         delta = DeltaTable(folder.uri, version=version, storage_options=options)

@@ -46,14 +46,8 @@ def quoted(name: str) -> str:
 
 
 def merge(handle: DeltaTable, net: NetChanges, commit: CommitProperties) -> dict[str, Any]:
-    """Apply net changes that do not truncate, in one commit.
-
-    Args:
-        net: with a key, and without rekeyed rows (:func:`read_and_resolve`).
-
-    Returns:
-        deltalake's metrics.
-    """
+    """Apply net changes that do not truncate, with a key and without rekeyed rows
+    (:func:`read_and_resolve`), in one commit; returns deltalake's metrics."""
     names = net.schema.names
     column_index = {name: i for i, name in enumerate(names)}
     source = _source(net)

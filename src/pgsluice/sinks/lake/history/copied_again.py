@@ -41,7 +41,6 @@ def copied_edit(
     """The edit that makes the rows of a copy the current versions, and how many versions end.
 
     Args:
-        old: the version before.
         copied: the files of the copy.
         table: the table, with all columns that it has afterwards.
         compared: the columns that make rows differ.

@@ -86,11 +86,8 @@ class VersionMerge(NetMerge):
         return hits.where(is_current)
 
     def _givers(self, sources: Int64s, hits: Live) -> Live:
-        """For the rows of changes, the current versions from which they take values.
-
-        Args:
-            sources: for each row, the wanted key of that version; -1: none.
-        """
+        """For the rows of changes, the current versions from which they take values, by the wanted
+        keys of these (``sources``); -1: none."""
         place = np.full(int(hits.wanted.max(initial=-1)) + 2, -1)
         place[hits.wanted] = np.arange(len(hits.wanted))
         at: Int64s = np.where(

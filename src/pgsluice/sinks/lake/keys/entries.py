@@ -56,13 +56,8 @@ class KeyEntries:
 
     @classmethod
     def of(cls, keys: pa.Table, numbered: KeyNumbers, rows: Indexes | None = None) -> KeyEntries:
-        """The entries of a file's rows.
-
-        Args:
-            keys: the key columns of all rows of the file.
-            numbered: the numbers of the keys.
-            rows: the rows to include; None: all.
-        """
+        """The entries of a file's rows, by the key columns of all of them, and their numbers; only
+        of some rows, if these are given."""
         numbers = numbered.numbers if rows is None else numbered.numbers[rows]
         order = np.argsort(numbers, kind="stable")
         places = order if rows is None else rows[order]

@@ -96,11 +96,7 @@ class KeyIndex:
         return cls(cache_dir, snapshot.folder, keys, shares=shares)
 
     def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
-        """The rows of each file that have one of the wanted keys; files without any are missing.
-
-        Args:
-            wanted: the key columns.
-        """
+        """The rows of each file that have one of the wanted keys; files without any are missing."""
         keys = Wanted(wanted, self._keys)
         files = [*files]
         self._fetch_missing(files)
@@ -120,13 +116,8 @@ class KeyIndex:
         return rows.select(self._keys.names) if len(self._keys) else None
 
     def add(self, file: DataFile, keys: pa.Table) -> None:
-        """Make the sidecar of a data file that has just been written.
-
-        It is not mapped: a process that makes those of a whole table would grow with it.
-
-        Args:
-            keys: its key columns, in the order of its rows.
-        """
+        """Make the sidecar of a data file that has just been written, from its key columns. It is
+        not mapped: a process that makes those of a whole table would grow with it."""
         self._write(file.name, [self._in_types(keys)])
         self._share(file)
 
@@ -136,11 +127,8 @@ class KeyIndex:
             self._path(file.name).unlink(missing_ok=True)
 
     def forget(self, live: Iterable[str]) -> None:
-        """Delete the sidecars of removed files, and the leftovers of killed processes.
-
-        Args:
-            live: names of files.
-        """
+        """Delete the sidecars of files that are not live, by their names, and the leftovers of
+        killed processes."""
         live = [*live]
         self._rows.forget(live)
         kept = {self._path(name) for name in live}

@@ -53,13 +53,8 @@ class Sidecar(MappedFile):
 
 
 def write_sidecar(path: Path, subject: str, keys: Iterable[pa.Table]) -> None:
-    """Write a data file's sidecar, by a temporary name.
-
-    Args:
-        path: the path of the sidecar; its folder need not exist.
-        subject: the data file, and the key columns with their types.
-        keys: the key columns of the data file's rows, in their order.
-    """
+    """Write a data file's sidecar from its key columns, by a temporary name. The subject is the
+    data file, and the key columns with their types."""
     with writing(path, subject) as file:
         _write_runs(file, keys)
     failpoint("delta.written")

@@ -43,15 +43,8 @@ def has_order(kind: pa.DataType) -> bool:
 
 
 def of(kind: pa.DataType, chunks: Sequence[pq.ColumnChunkMetaData]) -> tuple[Bound, Bound] | None:
-    """The bounds of a column that has values.
-
-    Args:
-        kind: a type with an order.
-        chunks: the column's metadata in each row group.
-
-    Returns:
-        None if no text of them would be right for all readers.
-    """
+    """The bounds of a column that has values, of a type with an order, by its metadata in each row
+    group; None if no text of them would be right for all readers."""
     smallest, largest = [], []
     for chunk in chunks:
         found = chunk.statistics

@@ -87,14 +87,11 @@ class Layout:
         return batch
 
     def check(self, schema: pa.Schema, title: str) -> None:
-        """Refuse a table of which the layout cannot be.
-
-        Args:
-            schema: the table's own columns.
+        """Refuse a table, with these columns of its own, of which the layout cannot be.
 
         Raises:
-            TableError: a column is missing, has an unsuitable type, or has the name of one that
-                the layout adds.
+            TableError: a column is missing, has an unsuitable type, or has the name of one that the
+                layout adds.
         """
         types = {field.name: field.type for field in schema}
         names = {field.name.casefold(): field.name for field in schema}
@@ -155,11 +152,8 @@ def _part(values: pa.Array, part: str) -> pa.Array:
 def arranged(
     batches: Iterable[pa.RecordBatch], layout: Layout, location: str
 ) -> Iterator[tuple[Partition, Iterator[pa.RecordBatch]]]:
-    """Rows in the order in which files have them, for one file or more at a time.
-
-    Args:
-        batches: the rows, which are read while the result is.
-        location: the table's location, for messages.
+    """Rows in the order in which files have them, for one file or more at a time; they are read
+    while the result is. The table's location is for messages.
 
     Raises:
         TableError: a partition column has a value that no partition can have, or too many values.
@@ -248,12 +242,8 @@ def _unfit_rows(what: str, column: str, location: str) -> TableError:
 
 
 def with_partition(rows: Rows, partition: Partition, schema: pa.Schema) -> Rows:
-    """Rows of a file, with the partition columns that it lacks: other writers omit them.
-
-    Args:
-        partition: the file's values.
-        schema: the columns to read.
-    """
+    """Rows of a file, with those partition columns of the schema that it lacks: other writers omit
+    them."""
     for name, text in partition.items():
         if name in schema.names and name not in rows.schema.names:
             kind = schema.field(name).type

@@ -43,11 +43,7 @@ class KeyScan:
         self._keys = keys
 
     def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
-        """The rows of each file that have one of the wanted keys; files without any are missing.
-
-        Args:
-            wanted: the key columns.
-        """
+        """The rows of each file that have one of the wanted keys; files without any are missing."""
         keys, values = self._wanted(wanted)
         for file in files if len(keys.numbers) else ():
             if not lies_outside(file, values):
@@ -87,12 +83,8 @@ def sorted_integers(keys: pa.Table) -> dict[str, npt.NDArray[Any]]:
 
 
 def lies_outside(file: DataFile, values: dict[str, npt.NDArray[Any]]) -> bool:
-    """Whether some column has no wanted value between the file's smallest and largest one. Bounds
-    of whole numbers are exact for every writer.
-
-    Args:
-        values: sorted whole numbers.
-    """
+    """Whether some column has none of its (sorted) wanted values between the file's smallest and
+    largest one. Bounds of whole numbers are exact for every writer."""
     statistics = file.statistics() if values else {}
     smallest, largest = statistics.get("minValues") or {}, statistics.get("maxValues") or {}
     for name, wanted in values.items():

@@ -206,12 +206,9 @@ class NetMerge:
     ) -> Iterator[pa.RecordBatch]:
         """The rows to write, with all columns of the table.
 
-        Values that are missing in the changes are taken from the target's row: values that were not
-        sent, and columns that the source no longer has. Such values may be much larger than all
-        changes, so only some of them are in memory at a time.
-
-        Args:
-            givers: the target's rows from which rows of ``net`` take such values.
+        Values that are missing in the changes are taken from the target's rows (``givers``): values
+        that were not sent, and columns that the source no longer has. Such values may be much
+        larger than all changes, so only some of them are in memory at a time.
         """
         schema = self._snapshot.schema
         left_out = [name for name in schema.names if name not in net.schema.names]
@@ -229,11 +226,8 @@ class NetMerge:
     def _filled(
         self, rows: pa.Table, lacking: Mapping[str, npt.NDArray[np.bool_]], givers: Live
     ) -> Iterator[pa.RecordBatch]:
-        """The rows that take values from other rows, in the order of those rows.
-
-        Args:
-            lacking: column -> the rows that take its value.
-        """
+        """The rows that take values from other rows, in the order of those rows; ``lacking``: by
+        column, the rows that take its value."""
         wanted = pa.schema([self._snapshot.schema.field(name) for name in lacking])
         rows = rows.combine_chunks()  # some are taken for each part: that searches all chunks
         for file, indexes in givers.by_file():
@@ -307,12 +301,8 @@ class NetMerge:
 
 
 def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:
-    """The rows of a table that starts with changes instead of a copy, and the number of skipped
-    changes: the table does not have the other rows.
-
-    Args:
-        types: the columns in the target's types.
-    """
+    """The rows of a table that starts with changes instead of a copy, in the target's types, and
+    the number of skipped changes: the table does not have the other rows."""
     if net.whole_rows is not None:
         balance = net.whole_rows.balance(np.zeros_like(net.whole_rows.needed))
         return with_all_columns(net.whole_rows.added(balance), types), balance.skipped

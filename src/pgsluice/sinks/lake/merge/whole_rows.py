@@ -60,11 +60,7 @@ class RowIndex(KeyIndex):
         return cls(cache_dir, snapshot.folder, rows, left_out, shares=shares)
 
     def find(self, files: Iterable[DataFile], wanted: pa.Table) -> Iterator[tuple[DataFile, Hits]]:
-        """The rows of each file with the hash of a wanted row; files without any are missing.
-
-        Args:
-            wanted: the columns by which rows are compared.
-        """
+        """The rows of each file with the hash of a wanted row; files without any are missing."""
         return super().find(files, _numbered(wanted, self._columns))
 
     def keys_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -126,12 +122,8 @@ def equal_rows(
 
 
 def first_of_each(wanted: Indexes, most: Indexes) -> npt.NDArray[np.bool_]:
-    """Which hits to take: of each wanted row the first ones, up to its number.
-
-    Args:
-        wanted: for each hit, the index of the wanted row.
-        most: for each wanted row, how many to take.
-    """
+    """Which hits to take: of each wanted row the first ones, up to its number in ``most``;
+    ``wanted`` has the index of each hit's wanted row."""
     order = np.argsort(wanted, kind="stable")
     ordered = wanted[order]
     rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
