@@ -12,11 +12,8 @@ from typing import Any
 
 
 def on_demand(package: str, modules: Sequence[str]) -> Callable[[str], Any]:
-    """Make the ``__getattr__`` of a package.
-
-    Args:
-        modules: the modules that define the exported names; they are asked in this order.
-    """
+    """Make the ``__getattr__`` of a package, whose exported names these modules define; they are
+    asked in this order."""
 
     def getattribute(name: str) -> Any:
         for module in () if name.startswith("_") else modules:

@@ -38,11 +38,7 @@ SHORT = 8
 
 @dataclass(frozen=True, slots=True)
 class ColumnMask:
-    """The mask of one column.
-
-    Attributes:
-        key: the secret of :attr:`MaskKind.HASH`; it is never printed.
-    """
+    """The mask of one column; ``key`` is the secret of :attr:`MaskKind.HASH`, and never printed."""
 
     kind: MaskKind
     key: bytes = field(default=b"", repr=False)
@@ -60,14 +56,8 @@ class ColumnMask:
         return f"{self.kind}:{self._hash(b'pgsluice: the fingerprint of a mask')[:16]}"
 
     def apply(self, texts: pa.Array) -> pa.Array:
-        """Mask texts.
-
-        Args:
-            texts: strings, as PostgreSQL prints the values; null stays null.
-
-        Returns:
-            strings.
-        """
+        """Mask texts, given as PostgreSQL prints the values, and return strings; null stays
+        null."""
         if self.kind is MaskKind.NULL:
             return pa.nulls(len(texts), pa.string())
         coded = texts.dictionary_encode()

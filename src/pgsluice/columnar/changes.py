@@ -177,11 +177,8 @@ class RelationChanges:
         return ".".join(self.table_name)
 
     def select(self, wanted: Mask | Int64s) -> RelationChanges:
-        """These changes only. The arrays of tuples stay whole, since changes refer to their rows.
-
-        Args:
-            wanted: a mask of the changes, or their indexes.
-        """
+        """These changes only, by a mask or by their indexes. The arrays of tuples stay whole, since
+        changes refer to their rows."""
         return replace(
             self,
             actions=self.actions[wanted],

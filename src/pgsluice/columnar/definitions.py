@@ -81,11 +81,8 @@ def definition_before(view: SegmentView, oid: int) -> Definition:
 
 
 def definition_after(view: SegmentView, before: Definition, message: int) -> Definition:
-    """The definition that is valid after an R or ``#`` message.
-
-    Raises:
-        ProtocolError: the message is malformed.
-    """
+    """The definition that is valid after an R or ``#`` message; raises ProtocolError if the message
+    is malformed."""
     block = view.block
     if block.tags[message] == FACTS_TAG:
         try:
@@ -100,11 +97,7 @@ def definition_after(view: SegmentView, before: Definition, message: int) -> Def
 
 
 def decode_at(view: SegmentView, message: int) -> Message:
-    """One message as an object; for rare messages.
-
-    Raises:
-        ProtocolError: the message is malformed.
-    """
+    """One message as an object; for rare messages. Raises ProtocolError if it is malformed."""
     block = view.block
     try:
         return decode_message(block.message(message), in_stream=block.in_stream)

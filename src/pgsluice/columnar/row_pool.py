@@ -86,11 +86,8 @@ class RowPool:
         return _gather(self.new.columns[column], self.old.columns[column], rows)
 
     def text(self, column: int, rows: Int64s) -> pa.Array:
-        """A column's values in some rows, as PostgreSQL prints them.
-
-        Raises:
-            KeyError: the changes were decoded without this column's text.
-        """
+        """A column's values in some rows, as PostgreSQL prints them; raises KeyError if the changes
+        were decoded without this column's text."""
         return _gather(self.new.texts[column](), self.old.texts[column](), rows)
 
     def unfit_text(self, column: int, rows: Int64s) -> pa.Array:
@@ -120,11 +117,8 @@ class RowPool:
         return mask if mask.any() else None
 
     def tuples(self, columns: list[int], rows: Int64s, complete: Mask | None = None) -> Tuples:
-        """Some rows and columns as separate tuples.
-
-        Args:
-            complete: which of the rows take unchanged values from their old tuples; None: none.
-        """
+        """Some rows and columns as separate tuples. The rows in the mask ``complete`` take
+        unchanged values from their old tuples."""
         arrays: list[pa.Array] = []
         absent: dict[int, Mask] = {}
         unfit: dict[int, Mask] = {}

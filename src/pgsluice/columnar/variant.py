@@ -51,19 +51,14 @@ def encode_objects(
     absent: Mapping[str, Mask],
     rows: Mask,
 ) -> pa.Array:
-    """Encode one object per row; its fields have the columns' names.
+    """Encode one object per row, as an array of :data:`TYPE`; its fields have the columns' names.
+    Raises TableError if a type has no VARIANT form, or if a row is larger than Spark takes.
 
     Args:
         dictionary: the field names of the relation's rows, all columns among them; each once.
         columns: arrays of the same length n; a null becomes the VARIANT null.
         absent: column name -> mask of length n, true where the object lacks the field.
         rows: mask of length n, false where the result is NULL.
-
-    Returns:
-        An array of :data:`TYPE`.
-
-    Raises:
-        TableError: a type has no VARIANT form, or a row is larger than Spark takes.
     """
     encoded = sorted(name.encode() for name in dictionary)
     id_of = {name.decode(): index for index, name in enumerate(encoded)}
@@ -140,14 +135,8 @@ def _objects(ids: Sequence[int], id_width: int, values: Sequence[pa.Array], coun
 
 
 def encode_values(array: pa.Array, name: str) -> pa.Array:
-    """Encode each value of a column as LargeBinary, NULL as the VARIANT null.
-
-    Args:
-        name: the column's, for messages.
-
-    Raises:
-        TableError: the type has no VARIANT form.
-    """
+    """Encode each value of a column as LargeBinary, NULL as the VARIANT null; raises TableError,
+    with the column's name, if the type has no VARIANT form."""
     kind = array.type
     if pt.is_null(kind):
         encoded = pa.nulls(len(array), _BINARY)

@@ -30,12 +30,8 @@ _LOST_BEATS = 4
 
 
 class ActiveRun:
-    """The object that names the machine of a subscription's run; a context manager. A spool on a
-    disk has none: its lock tells.
-
-    Args:
-        beat_s: how often the run writes it again, in seconds.
-    """
+    """The object that names the machine of a subscription's run; a context manager. The run writes
+    it again every ``beat_s`` seconds. A spool on a disk has none: its lock tells."""
 
     def __init__(self, place: SpoolPlace, name: str, beat_s: float = BEAT_S) -> None:
         self._beat_s = beat_s

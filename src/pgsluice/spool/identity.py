@@ -27,8 +27,7 @@ class SpoolIdentity:
         history: the earlier timelines, oldest first, each with the LSN where its successor started;
             empty on the first timeline, and while the history is unknown.
         database, slot: the name of the slot, and of the database that it decodes.
-        publications: the names of the publications in the last START_REPLICATION.
-        options: pgoutput's options in the last START_REPLICATION.
+        publications, options: the names, and pgoutput's options, of the last START_REPLICATION.
         intended_at: the server's flush LSN when this file was written, before the slot was created:
             see :mod:`pgsluice.capture.source.first_start`.
     """

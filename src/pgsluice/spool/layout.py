@@ -189,26 +189,16 @@ def spool_of(path: Path) -> Path:
 
 
 def subscription_folder(machine_folder: Path, name: str) -> Path:
-    """The folder of a subscription's lock, command files and staged changes; on a disk, also of its
-    record.
-
-    Args:
-        machine_folder: the spool's folder, or the state folder of a spool in an object store.
-
-    Raises:
-        SpoolError: the name cannot be a subscription's.
-    """
+    """The folder of a subscription's lock, command files and staged changes, below the spool's
+    folder or the state folder of a spool in an object store; on a disk, also of its record. Raises
+    SpoolError if the name cannot be a subscription's."""
     return machine_folder / SUBSCRIPTIONS / checked_name(name)
 
 
 def tasks_path(place: SpoolPlace, name: str, kind: str) -> str:
-    """The folder for files that tasks of a subscription write: a path, or in a store the folder
-    below the spool.
-
-    Args:
-        kind: STAGING: what the tasks of a batch exchange; REJECTS: rejects that are not in the
-            rejects table yet.
-    """
+    """The folder for files that tasks of a subscription write, below the spool: its path, or in a
+    store its name. ``kind``: STAGING for what the tasks of a batch exchange, REJECTS for rejects
+    that are not in the rejects table yet."""
     if place.is_remote:
         return f"{kind}/{checked_name(name)}"
     return str(subscription_folder(place.folder, name) / kind)

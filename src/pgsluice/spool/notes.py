@@ -161,11 +161,8 @@ def read_copy_status(
     """The progress of a subscription's copies, limited to the tables that are being copied
     according to its record.
 
-    After a run was killed, the file has the last progress of its copies. An old file has no rates
-    and no reasons for waiting, because the run has ended.
-
-    Args:
-        fresh_s: the age from which the file is old.
+    After a run was killed, the file has the last progress of its copies. A file that is older than
+    ``fresh_s`` seconds has no rates and no reasons for waiting, because the run has ended.
     """
     copied = {oid for oid, table in record.tables.items() if table.state is TableState.DATA_COPY}
     if not copied:

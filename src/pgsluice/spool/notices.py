@@ -26,11 +26,8 @@ _CHANGES = _MOVED_FROM | _MOVED_TO | _CREATED | _DELETED
 
 
 class FolderNotices:
-    """Waits for changes of a folder and of its newest subfolder; only one thread uses it.
-
-    Args:
-        folder: the folder, which need not exist yet; the names of its subfolders sort by age.
-    """
+    """Waits for changes of a folder, which need not exist yet, and of its newest subfolder, by
+    name; only one thread uses it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

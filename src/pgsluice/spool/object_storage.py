@@ -172,14 +172,9 @@ class ReadAhead:
             self._following.update(pairwise(names))
 
     def read(self, name: str, begins: Callable[[str], int]) -> bytes:
-        """An object's bytes from an offset on; the next objects are fetched meanwhile.
-
-        Args:
-            begins: the offset of each object at which this kind of reading begins.
-
-        Raises:
-            OSError: the object is missing, or the store does not answer.
-        """
+        """An object's bytes from an offset on; the next objects are fetched meanwhile. ``begins``:
+        the offset at which this kind of reading begins in each object. Raises OSError if the object
+        is missing, or the store does not answer."""
         key = name, begins(name)
         with self._lock:
             mine = self._fetched.pop(key, None)

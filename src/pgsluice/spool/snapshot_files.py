@@ -156,11 +156,8 @@ class SnapshotFiles:
         return CompleteSnapshot(Lsn.parse(raw["position"]), files)
 
     def read(self, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Read the rows of a file; called in a task.
-
-        Raises:
-            SpoolError: the file is missing or damaged, or its rows have another schema.
-        """
+        """Read the rows of a file; called in a task. Raises SpoolError if the file is missing or
+        damaged, or if its rows have another schema."""
         path = self.folder / name
         try:
             with pa.memory_map(str(path)) as source:

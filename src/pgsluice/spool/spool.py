@@ -47,7 +47,6 @@ class Spool:
     """A folder that is a spool. Opening it reads only its identity.
 
     Attributes:
-        place: where it is.
         path: the folder of this machine's files; for a spool on a disk, the spool itself.
         identity: the source that it belongs to, as of the last read or write.
     """
@@ -63,11 +62,8 @@ class Spool:
     def create(
         cls, path: SpoolPlace | Path, identity: SpoolIdentity, *, start: Lsn | None = None
     ) -> Spool:
-        """Create a spool in a new or empty folder.
-
-        Args:
-            start: where its chain starts; None: the spool is an intent until
-                :meth:`register_start`.
+        """Create a spool in a new or empty folder. Its chain begins at ``start``; without one, the
+        spool is an intent until :meth:`register_start`.
 
         Raises:
             ForeignSpool: the folder is already a spool.
@@ -222,11 +218,8 @@ class Spool:
         self, name: str, decode: Callable[[Mapping[str, Any]], T], hint: str = RESTORE_FILE
     ) -> T | None:
         """Read a state file of this spool; None if it is missing. ``hint``: what to do if it is
-        damaged.
-
-        Raises:
-            SpoolError: it is damaged, of another spool, or another file under this name.
-        """
+        damaged. Raises SpoolError if it is damaged, of another spool, or another file under this
+        name."""
         data = self.storage.read(name)
         if data is None:
             return None

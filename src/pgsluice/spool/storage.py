@@ -101,12 +101,9 @@ class Storage(Protocol):
         """The subfolder for an object that is written now."""
 
     def own(self, small: Collection[str]) -> None:
-        """Make this process the only writer, which need not list or read again what it wrote.
-
-        Args:
-            small: names of objects that it will replace. If another process replaces one after this
-                call, this process's next :meth:`replace` fails.
-        """
+        """Make this process the only writer, which need not list or read again what it wrote. If
+        another process replaces one of these ``small`` objects after this call, this process's next
+        :meth:`replace` of it fails."""
         return
 
     def remove_temporaries(self, folder: str) -> None:

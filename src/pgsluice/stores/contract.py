@@ -99,32 +99,18 @@ class Folder(ABC):
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> Hashable:
-        """Create a named file; it is durable when this returns.
+        """Create a named file, and return its tag; it is durable when this returns.
 
         Its content has to differ from that of other writers, for example by a UUID: if the answer
-        is lost, the writer recognises its own file by the content.
-
-        Returns:
-            its tag.
-
-        Raises:
-            NameTaken: another writer has created it. After any other error the file may exist, now
-                or later.
+        is lost, the writer recognises its own file by the content. Raises NameTaken if another
+        writer has created it. After any other error the file may exist, now or later.
         """
 
     @abstractmethod
     def replace(self, name: str, data: bytes, tag: Hashable | None) -> Hashable:
-        """Replace a small named file as a whole; it is durable when this returns.
-
-        Args:
-            tag: the tag of the content to replace; None: the file must not exist.
-
-        Returns:
-            the new tag.
-
-        Raises:
-            Changed: it has other content by now.
-        """
+        """Replace a small named file as a whole, and return its new tag; it is durable when this
+        returns. ``tag``: that of the content to replace; None: the file must not exist. Raises
+        Changed if it has other content by now."""
 
     @abstractmethod
     def write(self, name: str) -> OutputStream:

@@ -21,14 +21,9 @@ def local_path(uri: str) -> Path | None:
 
 
 def folder_at(uri: str, options: Mapping[str, str] = MappingProxyType({})) -> Folder:
-    """The folder of a path or URL; it need not exist, and is not accessed yet.
-
-    Args:
-        options: options of an object store, under deltalake's names.
-
-    Raises:
-        ConfigError: the URL is of an unknown kind, or the store's client is not installed.
-    """
+    """The folder of a path or URL; it need not exist, and is not accessed yet. ``options`` of an
+    object store have deltalake's names. Raises ConfigError if the URL is of an unknown kind, or the
+    store's client is not installed."""
     path = local_path(uri)
     if path is None:
         try:

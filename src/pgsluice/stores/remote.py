@@ -89,11 +89,8 @@ CACHE = ByteCache()
 
 class RemoteFolder(Folder):
     """A folder below a prefix of a bucket, by the URL and options that the user wrote; picklable;
-    opens its client when it is used.
-
-    Raises:
-        ConfigError: the URL is not that of a known object store.
-    """
+    opens its client when it is used. Raises ConfigError if the URL is not that of a known object
+    store."""
 
     def __init__(self, url: str, options: Mapping[str, str] = MappingProxyType({})) -> None:
         self._url = url.rstrip("/")

@@ -58,11 +58,8 @@ class SplitArrays:
 
 
 def split_arrays(values: pa.Array, type_name: str) -> SplitArrays:
-    """Split PostgreSQL arrays, given in array_send's binary form, into their elements.
-
-    Raises:
-        ConversionError: a value is not of the binary form.
-    """
+    """Split PostgreSQL arrays, given in array_send's binary form, into their elements; raises
+    ConversionError if a value is not of that form."""
     raw = Spans.of(values)
     there = np.arange(len(values)) if raw.null is None else np.flatnonzero(~raw.null)
     unfit = np.zeros(len(values), np.bool_)
@@ -91,10 +88,7 @@ def split_arrays(values: pa.Array, type_name: str) -> SplitArrays:
 
 def pieces_of_array(values: pa.Array, type_name: str) -> Iterator[pa.Array] | None:
     """The elements of a single long array, some at a time; None: :func:`split_arrays` is for it.
-
-    Raises:
-        ConversionError: the iterator does, if the array is not of the binary form.
-    """
+    The iterator raises ConversionError if the array is not of the binary form."""
     data = content_of(values)[1]
     if len(values) != 1 or values.null_count or len(data) < LONG_BYTES:
         return None
@@ -196,11 +190,8 @@ class _ElementSpans:
             self._walk(row)
 
     def _find_even(self, rows: Int64s) -> Mask:
-        """Fill in the arrays whose elements all have the same length.
-
-        Returns:
-            a mask of these rows.
-        """
+        """Fill in the arrays whose elements all have the same length, and return a mask of these
+        rows."""
         heads, limits = self.begins[rows] + _HEADER, self.limits[rows]
         counts = self.offsets[rows + 1] - self.offsets[rows]
         widths = np.full(len(rows), -1, np.int64)

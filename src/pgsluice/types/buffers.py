@@ -60,11 +60,8 @@ def gather(data: Bytes, at: Int64s, width: int) -> Bytes:
 
 
 def ragged(counts: Int64s) -> tuple[Int64s, Int64s]:
-    """Number the elements of rows that have ``counts[i]`` elements.
-
-    Returns:
-        for each element its row i, and its index in the row.
-    """
+    """Number the elements of rows that have ``counts[i]`` elements: for each element its row i, and
+    its index in the row."""
     owners = np.repeat(np.arange(len(counts)), counts)
     return owners, np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
 

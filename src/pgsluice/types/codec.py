@@ -72,26 +72,15 @@ class ColumnType(ABC):
 
     @abstractmethod
     def decode_text(self, values: pa.Array) -> Decoded:
-        """Decode text forms.
-
-        Args:
-            values: LargeBinary; null for SQL NULL and for values that were not sent.
-
-        Raises:
-            ConversionError: a value is not of the type's text form.
-        """
+        """Decode text forms, given as LargeBinary: null for SQL NULL and for values that were not
+        sent. Raises ConversionError if a value is not of the type's text form."""
 
     def decode_binary(self, values: pa.Array) -> Decoded:
-        """Decode binary forms, as the type's send function writes them.
+        """Decode binary forms, as the type's send function writes them, given as for
+        :meth:`decode_text`. Raises ConversionError if a value is not of that form, or if the form
+        cannot be decoded.
 
         A type implements this method or :meth:`decode_spans`: the other one calls it.
-
-        Args:
-            values: LargeBinary; null for SQL NULL and for values that were not sent.
-
-        Raises:
-            ConversionError: a value is not of the type's binary form, or that form cannot be
-                decoded.
         """
         return self.decode_spans(Spans.of(values))
 
@@ -174,11 +163,7 @@ class Spans:
         return spans(self.data, self.starts, self.ends, self.null)
 
     def strings(self, type_name: str) -> pa.Array:
-        """The values as strings.
-
-        Raises:
-            ConversionError: a value is not UTF-8.
-        """
+        """The values as strings; raises ConversionError if one is not UTF-8."""
         if len(self.starts) > 1 and len(self.data) < 2**31:
             values = every_other(pa.binary(), self.data, self.starts, self.ends, self.null)
             try:
@@ -188,11 +173,8 @@ class Spans:
         return shrink(as_text(self.array(), type_name), pa.string(), type_name)
 
     def of_width(self, width: int, type_name: str) -> Bytes:
-        """The bytes of values of one width: n rows, and zeros for a null.
-
-        Raises:
-            ConversionError: a value is of another width.
-        """
+        """The bytes of values of one width: n rows, and zeros for a null. Raises ConversionError if
+        a value is of another width."""
         if self.matrix is not None and self.matrix.shape[1] == width:
             return self.matrix
         wrong = self.lengths != width
@@ -257,15 +239,9 @@ def in_container(
 def parsed(
     values: pa.Array, parse: Callable[[bytes], T], type_name: str, form: str = "binary"
 ) -> list[T | None]:
-    """Apply a function to one value after the other.
-
-    Args:
-        values: LargeBinary; the result has None where they are null.
-        parse: raises a ValueError for a value that is not of the type's form, or NoTextForm.
-
-    Raises:
-        ConversionError: it did.
-    """
+    """Apply a function to one value after the other of LargeBinary; None where they are null.
+    Raises ConversionError if the function raised NoTextForm, or a ValueError because a value is not
+    of the type's form."""
     results: list[T | None] = []
     for row, value in enumerate(values.to_pylist()):
         try:
@@ -279,11 +255,7 @@ def parsed(
 
 
 def as_text(values: pa.Array, type_name: str) -> pa.Array:
-    """LargeBinary as large_string.
-
-    Raises:
-        ConversionError: a value is not UTF-8.
-    """
+    """LargeBinary as large_string; raises ConversionError if a value is not UTF-8."""
     if is_ascii(values):  # a third of the time of the cast
         return unchecked_text(values)
     try:
@@ -293,11 +265,8 @@ def as_text(values: pa.Array, type_name: str) -> pa.Array:
 
 
 def shrink(values: pa.Array, arrow_type: pa.DataType, type_name: str) -> pa.Array:
-    """Replace 64-bit offsets by the 32-bit offsets that Spark needs.
-
-    Raises:
-        ConversionError: the column holds more than 2 GiB, which no segment does.
-    """
+    """Replace 64-bit offsets by the 32-bit offsets that Spark needs; raises ConversionError if the
+    column holds more than 2 GiB, which no segment does."""
     try:
         return values.cast(arrow_type)
     except pa.ArrowInvalid:
@@ -310,11 +279,8 @@ def shrink(values: pa.Array, arrow_type: pa.DataType, type_name: str) -> pa.Arra
 
 
 def cast_text(values: pa.Array, arrow_type: pa.DataType, type_name: str) -> pa.Array:
-    """Parse text with Arrow's parser of ``arrow_type``.
-
-    Raises:
-        ConversionError: Arrow cannot read a value.
-    """
+    """Parse text with Arrow's parser of ``arrow_type``; raises ConversionError if it cannot read a
+    value."""
     try:
         return unchecked_text(values).cast(arrow_type)
     except pa.ArrowInvalid:

@@ -120,11 +120,8 @@ def _decimals(
 
 
 def numeric_binary_to_text(raw: Spans) -> pa.Array:
-    """The text that the server would print, as LargeBinary.
-
-    Raises:
-        ConversionError: a value is not of the binary form.
-    """
+    """The text that the server would print, as LargeBinary; raises ConversionError if a value is
+    not of the binary form."""
     count = len(raw.starts)
     is_printed = np.zeros(count, np.bool_) if raw.null is None else raw.null.copy()
     rows = [np.flatnonzero(is_printed)]

@@ -122,11 +122,7 @@ class UuidType(ComputedTextType):
 
 @dataclass(frozen=True, slots=True)
 class MaskedType(ColumnType):
-    """A string: the masked text of a value of any type.
-
-    Attributes:
-        printed: the type that maps values to their text.
-    """
+    """A string: the masked text of a value of any type, which ``printed`` maps to its text."""
 
     name: str
     printed: ColumnType

@@ -12,7 +12,7 @@ from pgsluice.wire.reading import Reader
 def decode_message(
     data: bytes, *, in_stream: bool = False, parallel: bool = False, lsn: Lsn | None = None
 ) -> Message:
-    """Read one pgoutput message.
+    """Read one pgoutput message; its ``encode()`` returns the same bytes.
 
     Args:
         data: the whole message (any bytes-like object), starting with its tag.
@@ -21,9 +21,6 @@ def decode_message(
         parallel: START_REPLICATION requested ``streaming 'parallel'``, with which Stream Abort has
             an LSN and a time.
         lsn: the message's LSN (``XLogData.start``), for errors.
-
-    Returns:
-        a message whose ``encode()`` returns the same bytes.
 
     Raises:
         ProtocolError: the bytes are not a message; facts ``tag``, ``offset``, ``expected``, and
@@ -47,18 +44,10 @@ def decode_message(
 def decode_first_message(
     data: bytes, *, in_stream: bool = False, parallel: bool = False
 ) -> tuple[Message, int]:
-    """Read the pgoutput message at the start of the bytes, and ignore the rest, as in a file of
-    consecutive messages: the protocol has no length of a message, but its end follows from its
-    content.
-
-    Arguments are those of :func:`decode_message`.
-
-    Returns:
-        the message and its size in bytes.
-
-    Raises:
-        ProtocolError: the bytes do not start with a complete message.
-    """
+    """Read the pgoutput message at the start of the bytes, and its size in bytes; ignore the rest,
+    as in a file of consecutive messages: the protocol has no length of a message, but its end
+    follows from its content. Arguments are those of :func:`decode_message`. Raises ProtocolError if
+    the bytes do not start with a complete message."""
     kind = MESSAGES.get(data[0]) if data else None
     if kind is None:
         raise unknown_tag("pgoutput message", data, MESSAGES)

@@ -69,11 +69,8 @@ _REPLICA_IDENTITY = Field(_read_identity, _write_identity)
 
 @dataclass(frozen=True, slots=True)
 class Begin(Wire):
-    """A transaction begins; it is sent when it is committed.
-
-    Attributes:
-        final_lsn: where the commit record starts; equals ``Commit.commit_lsn``.
-    """
+    """A transaction begins; it is sent when it is committed. ``final_lsn``, where the commit record
+    starts, equals ``Commit.commit_lsn``."""
 
     tag: ClassVar[str] = "B"
     final_lsn: XLogRecPtr

@@ -77,9 +77,7 @@ from pgsluice.wire.transitions import (
 
 
 class TransactionMachine:
-    """Follows the messages of one connection.
-
-    A method that raises changes nothing.
+    """Follows the messages of one connection. A method that raises changes nothing.
 
     Args:
         parallel: START_REPLICATION requested ``streaming 'parallel'``; for :meth:`feed`.
@@ -150,12 +148,8 @@ class TransactionMachine:
         return message, self.receive(message)
 
     def receive(self, message: Message) -> Step:
-        """Follow the next message.
-
-        Raises:
-            ProtocolError: the message is illegal here; facts ``tag``, ``state``, ``expected``,
-                ``xid``.
-        """
+        """Follow the next message; raises ProtocolError if it is illegal here, with the facts
+        ``tag``, ``state``, ``expected`` and ``xid``."""
         match message:
             case Begin():
                 return self._open("B", Transaction(message.xid, (message.final_lsn,)))
@@ -191,15 +185,9 @@ class TransactionMachine:
         end_lsns: Sequence[int],
         oids: Collection[int],
     ) -> bool:
-        """Follow consecutive plain transactions that contain only rows.
-
-        Args:
-            final_lsns, commit_lsns, end_lsns: those of each transaction; at least one.
-
-        Returns:
-            False if one of them is illegal: nothing was followed, and following message by message
-            raises the error.
-        """
+        """Follow consecutive plain transactions that contain only rows, by three LSNs of each; at
+        least one. False if one of them is illegal: nothing was followed, and following message by
+        message raises the error."""
         positions = [self._position, *end_lsns]
         is_legal = (
             self._state is State.OUTSIDE
@@ -220,17 +208,15 @@ class TransactionMachine:
         count: int = 1,
         tag: str = "I",
     ) -> Step:
-        """Follow consecutive Insert, Update and Delete messages.
+        """Follow consecutive Insert, Update and Delete messages; raises ProtocolError as
+        :meth:`receive`.
 
         Args:
             oids: their relations; at least one.
-            xids: their (sub)transactions inside a stream, each with the index of its first
-                change; None outside of streams.
+            xids: their (sub)transactions inside a stream, each with the index of its first change;
+                None outside of streams.
             count: the number of changes.
             tag: the tag of the first one, for errors.
-
-        Raises:
-            ProtocolError: as :meth:`receive`.
         """
         current, event = self._inside(tag, has_xid=xids is not None)
         self._check_announced(tag, oids)

@@ -51,12 +51,8 @@ class TupleData:
 
     @classmethod
     def of(cls, *values: str | bytes | _Unchanged | None) -> TupleData:
-        """Make a tuple of plain values.
-
-        Args:
-            values: a str for a text value, bytes for a binary one, None for NULL,
-                :data:`UNCHANGED` for a value that is not sent.
-        """
+        """Make a tuple of plain values: a str is a text value, bytes are a binary one, None is
+        NULL, and :data:`UNCHANGED` a value that is not sent."""
         kinds = bytearray()
         encoded: list[bytes | None] = []
         for value in values:

@@ -86,11 +86,7 @@ def encode_change(before: SubscriptionRecord | None, after: SubscriptionRecord) 
 
 
 class RecordBuilder:
-    """Builds a record from the lines of its file.
-
-    Args:
-        written_format: the format of all lines.
-    """
+    """Builds a record from the lines of its file, which all have one format."""
 
     def __init__(self, written_format: int = RECORD_FORMAT) -> None:
         self.written_format = written_format

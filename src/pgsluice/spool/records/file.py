@@ -48,19 +48,15 @@ class _Content:
 
 
 class RecordFileReader:
-    """Reads a subscription's record repeatedly; skips an unchanged file.
+    """Reads a subscription's record repeatedly; skips an unchanged file. Raises SpoolError if the
+    name cannot be a subscription's.
 
     Args:
-        spool_path: the spool's folder.
         is_owner: accept a complete last line without a newline: only the owner knows that no
             process is writing the line.
 
     Attributes:
-        path: the record's file.
-        content: the part that was read; None without a file.
-
-    Raises:
-        SpoolError: the name cannot be a subscription's.
+        content: the part of the file that was read; None without a file.
     """
 
     def __init__(self, spool_path: Path, name: str, *, is_owner: bool = False) -> None:
@@ -173,11 +169,8 @@ class RecordFile:
         return record
 
     def save(self, before: SubscriptionRecord, record: SubscriptionRecord) -> None:
-        """Make a record durable by appending what changed since the last save.
-
-        Raises:
-            SpoolError: it could not be written; readers see the previous record.
-        """
+        """Make a record durable by appending what changed since the last save; raises SpoolError if
+        that fails, and readers see the previous record."""
         change = encode_change(before, record)
         if change and not self._append(encode_json(change)):
             self.replace(record)

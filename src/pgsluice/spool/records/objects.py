@@ -64,13 +64,11 @@ class _Read:
 
 
 class RecordObjectsReader:
-    """Reads a subscription's record repeatedly; an unchanged record costs one listing.
+    """Reads a subscription's record repeatedly; an unchanged record costs one listing. Raises
+    SpoolError if the name cannot be a subscription's.
 
     Attributes:
         last: what was read; None: there is no record.
-
-    Raises:
-        SpoolError: the name cannot be a subscription's.
     """
 
     def __init__(self, place: SpoolPlace, name: str) -> None:

@@ -33,11 +33,8 @@ def find_record(place: SpoolPlace | Path, name: str) -> SubscriptionRecord | Non
 
 
 class RecordStore:
-    """Saves a subscription's record; only its owner may use it.
-
-    Attributes:
-        record: the last saved record.
-    """
+    """Saves a subscription's record; only its owner may use it. ``record`` is the last saved
+    one."""
 
     def __init__(self, record: SubscriptionRecord, writer: RecordFile | RecordObjects) -> None:
         self.record = record
@@ -45,12 +42,8 @@ class RecordStore:
 
     @classmethod
     def open(cls, place: SpoolPlace | Path, name: str) -> RecordStore:
-        """Open the record of a registered subscription.
-
-        Raises:
-            SpoolError: the subscription has not registered, or its record cannot be read or
-                written.
-        """
+        """Open the record of a subscription; raises SpoolError if it has not registered, or if its
+        record cannot be read or written."""
         writer = _writer(SpoolPlace.of(place), name)
         record = writer.open()
         if record is None:

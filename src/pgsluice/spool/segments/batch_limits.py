@@ -27,12 +27,9 @@ class BatchLimits:
     def take(
         self, start: Lsn, infos: Iterable[SegmentInfo]
     ) -> tuple[Lsn, SegmentInfo | None, float]:
-        """The whole segments that a batch includes, of those after its start, in order.
-
-        Returns:
-            the end of the last one; the next segment, if it alone exceeds the remaining rows; and
-                the number of remaining rows.
-        """
+        """The whole segments that a batch includes, of those after its start, in order: the end of
+        the last one, the next segment if it alone exceeds the remaining rows, and the number of
+        remaining rows."""
         rows, size_bytes, segments = self.rows, self.size_bytes, self.segments
         end = start
         for info in infos:

@@ -36,11 +36,9 @@ class ChainEnd:
     """The end of the chain, where a single writer appends.
 
     Attributes:
-        recent: the last commits.
         mutex: held while the spool is changed.
         position: the last durable position, where the chain ends.
         in_force: the relations as the connection has announced them.
-        written: for metrics.
     """
 
     def __init__(self, spool: Spool, epoch: int, recent: RecentCommits, position: Lsn) -> None:
@@ -70,13 +68,11 @@ class ChainEnd:
         transactions: int = 1,
     ) -> SegmentInfo:
         """Append a segment or a reference durably. If it cannot be written, nothing has changed.
+        Raises ProtocolError if its end is not after the end of the chain.
 
         Args:
             commits: the last commits of the segment.
             transactions: how many it has.
-
-        Raises:
-            ProtocolError: its end is not after the end of the chain.
         """
         if header.end <= self.position:
             raise ProtocolError(f"a segment would end at {header.end}, not past {self.position}")

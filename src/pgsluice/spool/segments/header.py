@@ -99,7 +99,6 @@ class PartHeader(_Header):
     """A part's header.
 
     Attributes:
-        in_stream: see :class:`pgsluice.spool.segments.block.MessageBlock`.
         sequence: the part's number in its transaction, from 0.
         number: the part's number among all parts of its writer, as in its name; None: not yet.
     """
@@ -112,11 +111,8 @@ class PartHeader(_Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceHeader(_Header):
-    """A reference's header; see :class:`SegmentHeader` and :class:`PreparedHeader`.
-
-    Attributes:
-        commit_timestamp: microseconds since 1970-01-01 UTC.
-    """
+    """A reference's header; see :class:`SegmentHeader` and :class:`PreparedHeader`. Its commit
+    timestamp is in microseconds since 1970-01-01 UTC."""
 
     is_reference: ClassVar[bool] = True
     start: Lsn
@@ -139,7 +135,6 @@ class PreparedHeader(_Header):
     """A prepared file's header.
 
     Attributes:
-        in_stream: see its parts.
         transaction: the transaction's key, with the epoch of the writer that received it.
         xid: its top-level transaction ID.
         gid: the name that PREPARE TRANSACTION gave it.

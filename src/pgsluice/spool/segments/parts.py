@@ -23,7 +23,6 @@ class WrittenPart:
     """A part that was written.
 
     Attributes:
-        name, size_bytes: the file's name and size.
         kept: how many of its first messages still belong to the transaction.
         counts: the counts of the kept messages.
         in_force: the relations after the last kept message.
@@ -39,13 +38,7 @@ class WrittenPart:
 
 @dataclass(slots=True)
 class TransactionInParts:
-    """An open transaction and its parts.
-
-    Attributes:
-        xid: its top-level xid.
-        in_stream: see :class:`pgsluice.spool.segments.block.MessageBlock`.
-        sequence: the next part's number.
-    """
+    """An open transaction and its parts; ``sequence`` is the next part's number in it."""
 
     xid: int
     in_stream: bool
@@ -83,10 +76,7 @@ class TransactionInParts:
         self, messages: int, shorten: Callable[[WrittenPart, int], WrittenPart]
     ) -> list[WrittenPart]:
         """Keep only the first messages; returns the parts that no longer belong to the transaction.
-
-        Args:
-            shorten: returns the given part with only its first n messages kept.
-        """
+        ``shorten`` returns a part with only its first n messages kept."""
         removed: list[WrittenPart] = []
         count = sum(part.kept for part in self.parts)
         if messages > count:
@@ -116,15 +106,9 @@ class PreparedTransactions:
         self._kept: dict[tuple[str, int], tuple[str, PreparedHeader]] = {}
 
     def load(self, committed: Collection[str]) -> set[str]:
-        """Read the prepared transactions; returns the names of their parts.
-
-        Args:
-            committed: transactions that have a reference: their writer crashed after the commit.
-                They are deleted.
-
-        Raises:
-            SpoolError: a file cannot be read.
-        """
+        """Read the prepared transactions, and return the names of their parts; delete those in
+        ``committed``, which have a reference: their writer crashed after the commit. Raises
+        SpoolError if a file cannot be read."""
         self._kept.clear()
         for entry in self._storage.entries(PREPARED):
             if PreparedName.parse(entry.base) is None:

@@ -49,10 +49,8 @@ class WaitingTransaction:
 
 
 class PartsWriter:
-    """Writes one spool's transactions in parts. If a method raises, nothing has changed.
-
-    Args:
-        chain: the chain to which references are appended.
+    """Writes one spool's transactions in parts, and appends their references to the chain. If a
+    method raises, nothing has changed.
 
     Attributes:
         prepared: the prepared transactions that have not ended.
@@ -92,10 +90,9 @@ class PartsWriter:
         """Make a piece of an open transaction durable.
 
         Args:
-            transaction: the transaction's key, unique among the open ones; letters, digits
-                and ``-``.
+            transaction: the transaction's key, unique among the open ones; letters, digits and
+                ``-``.
             messages: the messages since its last part.
-            xid: the top-level transaction's xid.
             in_stream: whether the messages have an xid. If so, the relations that they announce are
                 valid only in this transaction until it commits; else for the connection.
         """
@@ -125,11 +122,8 @@ class PartsWriter:
             failpoint("spool.after_part")
 
     def truncate(self, transaction: str, kept_messages: int) -> None:
-        """Keep only the first messages of an open transaction: a subtransaction was aborted.
-
-        Args:
-            kept_messages: how many of the messages that its parts still have.
-        """
+        """Keep only the first messages, of those that its parts still have, of an open transaction:
+        a subtransaction was aborted."""
         with self._chain.mutex:
             state = self._open[transaction]
             for part in state.truncate(
@@ -152,7 +146,8 @@ class PartsWriter:
         facts: Facts | None = None,
         joining: Collection[int] = (),
     ) -> SegmentInfo | None:
-        """Make a transaction readable, by a reference at its commit.
+        """Make a transaction readable, by a reference at its commit; returns the reference, or None
+        if the transaction is already in the chain.
 
         Args:
             transaction: the key of its parts, which contain its last message.
@@ -162,9 +157,6 @@ class PartsWriter:
                 messages contain it.
             joining: OIDs of the relations whose definition in this transaction is valid for the
                 connection from now on.
-
-        Returns:
-            the reference; None if the transaction is already in the chain.
         """
         chain = self._chain
         with chain.mutex:
@@ -195,14 +187,9 @@ class PartsWriter:
             return info
 
     def prepare(self, transaction: str, *, gid: str, xid: int, prepare_lsn: Lsn) -> None:
-        """Keep a prepared transaction's parts until it ends, also across restarts. A repeated
-        PREPARE, which the server sends until it is acknowledged, is dropped.
-
-        Args:
-            transaction: the key of its parts; it may have none.
-            gid: the name that PREPARE TRANSACTION gave it.
-            prepare_lsn: where the record of its PREPARE starts.
-        """
+        """Keep the parts of a prepared transaction, if it has any, until it ends, also across
+        restarts. A repeated PREPARE, which the server sends until it is acknowledged, is
+        dropped."""
         with self._chain.mutex:
             state = self._open.get(transaction) or TransactionInParts(xid, in_stream=False)
             header = PreparedHeader(
@@ -232,15 +219,9 @@ class PartsWriter:
         self, gid: str, xid: int, *, position: Lsn, commit_timestamp: int, facts: Facts
     ) -> SegmentInfo | None:
         """Make a prepared transaction readable at its COMMIT PREPARED; arguments as for
-        :meth:`commit`.
-
-        Returns:
-            the reference; None if the transaction is already in the chain, or has nothing that the
-                server sends.
-
-        Raises:
-            SpoolError: its PREPARE is not in the spool, although the server sends all of them.
-        """
+        :meth:`commit`. Returns the reference; None if the transaction is already in the chain, or
+        has nothing that the server sends. Raises SpoolError if its PREPARE is not in the spool,
+        although the server sends all of them."""
         chain = self._chain
         with chain.mutex:
             header = self.prepared.find(gid, xid)

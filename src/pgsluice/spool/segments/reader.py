@@ -125,14 +125,11 @@ class _Listed:
 
 
 class SpoolReader:
-    """Reads one spool; thread-safe.
+    """Reads one spool; thread-safe. Raises SpoolError if there is none.
 
     Args:
         path: where the spool is, or an opened spool.
         keep_bytes: keep this many bytes of read segments in memory, for one table after the other.
-
-    Raises:
-        SpoolError: there is no spool.
     """
 
     def __init__(self, path: SpoolPlace | Path | Spool, *, keep_bytes: int = 0) -> None:
@@ -197,11 +194,8 @@ class SpoolReader:
         return chain
 
     def segments(self, start: Lsn, end: Lsn | None = None) -> list[SegmentInfo]:
-        """The segments that cover (start, end], in order, without covered duplicates.
-
-        Args:
-            start: may be inside a segment.
-            end: None: the end of the chain.
+        """The segments that cover (start, end], in order, without covered duplicates. ``start`` may
+        be inside a segment; without ``end``, they go to the end of the chain.
 
         Raises:
             SpoolHole: the chain has a gap in this range, ``start`` is before the chain's start, or
@@ -263,15 +257,12 @@ class SpoolReader:
         self, start: Lsn, end: Lsn | None = None, parts: tuple[int, int] | None = None
     ) -> Iterator[SegmentView]:
         """The messages with positions in (start, end], ready to decode, each once although segments
-        may overlap.
+        may overlap; without ``end``, up to the end of the chain. Raises SpoolHole as
+        :meth:`segments`, or if a file is missing or unreadable.
 
         Args:
-            end: None: the end of the chain.
             parts: the first part and the one after the last, if the range is a section of one
                 transaction in parts; None: all parts.
-
-        Raises:
-            SpoolHole: as :meth:`segments`, or a file is missing or unreadable.
         """
         reached = start
         for info in self.segments(start, end):
@@ -285,13 +276,11 @@ class SpoolReader:
         through: Lsn | None = None,
         parts: tuple[int, int] | None = None,
     ) -> Iterator[SegmentView]:
-        """A segment's messages with positions in (after, through], ready to decode.
+        """A segment's messages with positions in (after, through], ready to decode; raises
+        SpoolHole if a file is missing or unreadable.
 
         A segment has one view, a reference has one for each part. A view's arrays use a
         memory-mapped file, which stays mapped as long as the view exists.
-
-        Raises:
-            SpoolHole: a file is missing or unreadable.
         """
         first_end = info.start if after is None else after
         last = info.end if through is None else through

@@ -53,12 +53,7 @@ class RecentCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The options that decide which commits a server sends.
-
-    Attributes:
-        publications: their names.
-        messages, origin: pgoutput's options.
-    """
+    """The publications, and pgoutput's options, that decide which commits a server sends."""
 
     publications: tuple[str, ...]
     messages: bool

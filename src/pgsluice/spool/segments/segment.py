@@ -60,10 +60,7 @@ class Objects:
 
     def put(self, header: Header, messages: RawMessages | None = None) -> tuple[str, int]:
         """Store a new file durably; returns its name with its folders, and its size in bytes.
-
-        Raises:
-            SpoolFull, SpoolError: it could not be written.
-        """
+        Raises SpoolFull or SpoolError if it cannot be written."""
         base = name_of(header)
         name = new_object(base, self.storage.shard(base.folder))
         return name, self.storage.put(name, lambda file: write_segment(file, header, messages))
@@ -148,9 +145,7 @@ def read_segment(
     file: pa.NativeFile, path: str, *, is_checked: bool = False
 ) -> tuple[Header, RawMessages]:
     """Read the header and the messages; the bytes of a memory-mapped file are not copied.
-
-    Args:
-        is_checked: this process has already checked the blocks' checksums.
+    ``is_checked``: this process has already checked the blocks' checksums.
 
     Raises:
         ForeignSpool: it has a format that this version does not read.

@@ -109,11 +109,7 @@ class VectorPrinter:
 
 @dataclass(frozen=True, slots=True)
 class RangeParts:
-    """A range in binary form.
-
-    Attributes:
-        lower, upper: the bounds in binary form; None where there is none.
-    """
+    """A range in binary form; a bound is None where there is none."""
 
     is_empty: bool
     lower_inc: bool

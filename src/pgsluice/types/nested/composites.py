@@ -22,11 +22,8 @@ from pgsluice.types.nested.fields import split_text, structs, without
 
 @dataclass(frozen=True, slots=True)
 class CompositeType(ColumnType):
-    """A composite as struct<its attributes>.
-
-    Attributes:
-        fields: the types of the attributes, in their order; at least one.
-    """
+    """A composite as struct<its attributes>; ``fields`` are their types, in their order, at least
+    one."""
 
     name: str
     arrow_type: pa.DataType

@@ -46,15 +46,9 @@ def without(values: pa.Array, mask: Mask, filling: bytes) -> pa.Array:
 
 
 def split_text(values: pa.Array, count: int, type_name: str) -> SplitFields:
-    """Split text forms such as ``(1,"a b",)``; the caller has checked their first and last bytes.
-
-    Args:
-        values: LargeBinary without nulls, each of at least two bytes.
-        count: how many fields a value has; at least 1.
-
-    Raises:
-        ConversionError: a value is not of this form, or has another number of fields.
-    """
+    """Split text forms such as ``(1,"a b",)``, given as LargeBinary without nulls; the caller has
+    checked their first and last bytes. Raises ConversionError if a value is not of this form, or
+    does not have ``count`` fields."""
     rows = Spans.of(values)
     data, starts, ends = rows.data, rows.starts, rows.ends
     if not len(starts):
@@ -100,16 +94,14 @@ def structs(
     null: Mask,
     what: tuple[str, str],
 ) -> Decoded:
-    """Structs of decoded fields; one is unfit if a field of it is.
+    """Structs of decoded fields; one is unfit if a field of it is. Raises ConversionError if a
+    value is not of its field's type.
 
     Args:
         fields: the type of each field, and its n values in the form.
         flags: fields that are decoded already, behind the others.
         null: the structs that are NULL.
         what: the name of the structs' type, and the form: ``text`` or ``binary``.
-
-    Raises:
-        ConversionError: a value is not of its field's type.
     """
     unfit = np.zeros(len(null), np.bool_)
     children = []

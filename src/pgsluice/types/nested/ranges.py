@@ -30,11 +30,8 @@ _NONE: Final = b"empty"
 
 @dataclass(frozen=True, slots=True)
 class RangeType(ColumnType):
-    """A range as struct<lower, upper, lower_inc, upper_inc, empty>.
-
-    Attributes:
-        bound: the type of the bounds.
-    """
+    """A range as struct<lower, upper, lower_inc, upper_inc, empty>, with bounds of the type
+    ``bound``."""
 
     name: str
     arrow_type: pa.DataType

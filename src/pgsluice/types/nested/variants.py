@@ -74,11 +74,7 @@ class _Number(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VariantType(ColumnType):
-    """json or jsonb as VARIANT.
-
-    Attributes:
-        text: the type that reads the values' text.
-    """
+    """json or jsonb as VARIANT; ``text`` is the type that reads the values' text."""
 
     name: str
     text: ColumnType
