@@ -40,7 +40,8 @@ def make_small_spool(
         slot="pgsluice", publications=("pgsluice",), options={"proto_version": "4"},
         history=((1, Lsn(5)),),
     )  # fmt: skip
-    spool = Spool.create(path, identity, start=BEGINNING)
+    spool = Spool.create(path, identity)
+    spool.register_start(BEGINNING)
     with SpoolWriter(spool) as writer:
         writer.append(raw(tx(2000, [relation(5), facts(5, FACTS.to_json()), insert(5, b"one")])))
         writer.append(raw(tx(3000, [insert(5, b"two")])))

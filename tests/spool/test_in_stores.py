@@ -68,11 +68,10 @@ def elsewhere(place: SpoolPlace, folder: str = "other") -> SpoolPlace:
 
 
 def new_spool(place: SpoolPlace) -> Spool:
-    return Spool.create(
-        place,
-        SpoolIdentity(system_identifier="7", timeline=1, database="shop", slot="s"),
-        start=BEGINNING,
-    )
+    identity = SpoolIdentity(system_identifier="7", timeline=1, database="shop", slot="s")
+    spool = Spool.create(place, identity)
+    spool.register_start(BEGINNING)
+    return spool
 
 
 def segment(end: int) -> object:

@@ -178,7 +178,8 @@ def test_overlapping_segments_are_read_once(spool):
     """On an object store, an old writer may still write after a new one has started."""
     with SpoolWriter(spool) as writer:
         info = writer.append(raw(tx(2000, [insert(5)])))
-    other = Spool.create(spool.path.parent / "other", spool.identity, start=BEGINNING)
+    other = Spool.create(spool.path.parent / "other", spool.identity)
+    other.register_start(BEGINNING)
     with SpoolWriter(other) as writer:
         overlapping = writer.append(raw(tx(2000, [insert(5)]), tx(3000, [insert(5)])))
     target = spool.path / info.name

@@ -83,7 +83,8 @@ class SpoolMaker:
         identity = SpoolIdentity(
             system_identifier="7", timeline=1, database="shop", slot="pgsluice"
         )
-        self.spool = Spool.create(self.path, identity, start=Lsn(self.at))
+        self.spool = Spool.create(self.path, identity)
+        self.spool.register_start(Lsn(self.at))
         self.writer = SpoolWriter(self.spool)
 
     def close(self) -> None:

@@ -59,9 +59,12 @@ def raw(*transactions: Messages) -> RawMessages:
     return RawMessages.from_messages([message for one in transactions for message in one])
 
 
-def new_spool(path, start: Lsn = BEGINNING) -> Spool:
+def new_spool(path, start: Lsn | None = BEGINNING) -> Spool:
     identity = SpoolIdentity(
         system_identifier="7000000000000000001", timeline=1, database="shop", slot="pgsluice",
         publications=("pgsluice",), options={"proto_version": "1"},
     )  # fmt: skip
-    return Spool.create(path, identity, start=start)
+    spool = Spool.create(path, identity)
+    if start is not None:
+        spool.register_start(start)
+    return spool

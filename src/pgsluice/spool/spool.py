@@ -59,33 +59,21 @@ class Spool:
         self._records: dict[str, RecordReader] = {}
 
     @classmethod
-    def create(
-        cls, path: SpoolPlace | Path, identity: SpoolIdentity, *, start: Lsn | None = None
-    ) -> Spool:
-        """Create a spool in a new or empty folder. Its chain begins at ``start``; without one, the
-        spool is an intent until :meth:`register_start`.
-
-        Raises:
-            ForeignSpool: the folder is already a spool.
-            SpoolError: the folder cannot be created or written.
-        """
+    def create(cls, path: SpoolPlace | Path, identity: SpoolIdentity) -> Spool:
+        """Create a spool in a new or empty folder; it is an intent until :meth:`register_start`.
+        Raises ForeignSpool if the folder is already a spool, and SpoolError if it cannot be created
+        or written."""
         spool = cls(SpoolPlace.of(path), identity)
         make_folder(spool.path)
         if spool.storage.read(IDENTITY) is not None:
             raise ForeignSpool(f"{path} is already a spool", path=str(path))
         spool.storage.replace(IDENTITY, identity.to_json())
-        if start is not None:
-            spool.register_start(start)
         return spool
 
     @classmethod
     def open(cls, path: SpoolPlace | Path) -> Spool:
-        """Open an existing spool.
-
-        Raises:
-            SpoolError: the folder is no spool, or its identity cannot be read.
-            ForeignSpool: this version does not read its format.
-        """
+        """Open an existing spool; raises SpoolError if the folder is none, or if its identity
+        cannot be read, and ForeignSpool if this version does not read its format."""
         place = SpoolPlace.of(path)
         identity = read_identity(place)
         if identity is None and not place.is_remote and (machine := executor()) is not None:
