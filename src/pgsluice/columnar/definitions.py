@@ -107,12 +107,12 @@ def decode_at(view: SegmentView, message: int) -> Message:
 
 
 def protocol_error(view: SegmentView, message: int, place: int, reason: str) -> ProtocolError:
-    """An error that names the tag and position of a message, and the offset in it.
+    """An error that names a message's tag and position, and the offset in it of a byte of the
+    block.
 
     Args:
         message: the message's index in the block.
         place: the index of the wrong byte in ``block.data``.
-        reason: what is wrong.
     """
     tag = chr(int(view.block.tags[message]))
     offset = place - int(view.block.starts[message])

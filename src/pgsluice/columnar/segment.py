@@ -70,10 +70,10 @@ def decode_segment(
     columns: Collection[str] | None = None,
     identify: Callable[[Definition, int], Definition] | None = None,
 ) -> Iterator[RelationChanges]:
-    """Decode a segment's changes.
+    """Decode the changes of a segment or part to runs, ordered by their first change. The changes
+    of one relation come in commit order.
 
     Args:
-        view: the segment, or a part.
         oids: the relations to decode; None for all.
         options: how to map types to Arrow where there is a choice.
         overrides: options for single columns, by name; for calls with one relation only.
@@ -83,10 +83,6 @@ def decode_segment(
         columns: names of the columns to decode; all others are null. None: all columns.
         identify: renames the columns of a definition, given the position of the first change with
             this definition; all other arguments use the new names.
-
-    Yields:
-        the runs, ordered by their first change. The changes of one relation come in commit
-        order.
 
     Raises:
         ProtocolError: a message is malformed.
@@ -139,25 +135,21 @@ def _runs(view: SegmentView, oid: int, messages: Int64s) -> Iterator[_Run]:
     """Split one relation's messages where its definition changes."""
     tags = view.block.tags[messages]
     is_event = (tags == RELATION) | (tags == FACTS_TAG)
-    definition = definition_before(view, oid)
-    begin = 0
+    definitions = [(0, definition_before(view, oid))]
     for event in np.flatnonzero(is_event).tolist():
-        after = definition_after(view, definition, int(messages[event]))
-        if after == definition:
+        after = definition_after(view, definitions[-1][1], int(messages[event]))
+        if after != definitions[-1][1]:
+            definitions.append((event, after))
+    ends = [begin for begin, _ in definitions[1:]] + [len(messages)]
+    for (begin, definition), end in zip(definitions, ends, strict=True):
+        changes = messages[begin:end][~is_event[begin:end]]
+        if not len(changes):
             continue
-        yield from _run(view, oid, messages[begin:event][~is_event[begin:event]], definition)
-        definition, begin = after, event
-    yield from _run(view, oid, messages[begin:][~is_event[begin:]], definition)
-
-
-def _run(view: SegmentView, oid: int, changes: Int64s, definition: Definition) -> Iterator[_Run]:
-    if not len(changes):
-        return
-    if definition.relation is None:
-        first = int(changes[0])
-        reason = f"a change of relation {oid}, which no Relation message has announced"
-        raise protocol_error(view, first, int(view.block.starts[first]), reason)
-    yield _Run(changes, definition)
+        if definition.relation is None:
+            first = int(changes[0])
+            reason = f"a change of relation {oid}, which no Relation message has announced"
+            raise protocol_error(view, first, int(view.block.starts[first]), reason)
+        yield _Run(changes, definition)
 
 
 def _decode_run(

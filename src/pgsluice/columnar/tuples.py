@@ -37,11 +37,9 @@ _HEAD = 5  # kind and length
 
 @dataclass(frozen=True, slots=True)
 class TupleReader:
-    """Reads tuples of messages of one relation.
+    """Reads tuples of messages of one relation, by the definition that is valid for them.
 
     Attributes:
-        view: the segment with the messages.
-        relation, facts: the valid definition.
         types: the type of each column.
         texts: the indexes of columns whose text is needed.
         unfit_texts: also return the text of columns that have unfit values.
@@ -59,15 +57,12 @@ class TupleReader:
     def read(
         self, rows: Int64s, offsets: Int64s, key_only: Mask | None = None
     ) -> tuple[Tuples, Int64s]:
-        """Decode one tuple of each message.
+        """Decode one tuple of each message; returns the tuples, and where each ends.
 
         Args:
             rows: the messages' indices in the block.
             offsets: where each tuple starts in ``block.data``; ascending.
             key_only: true for tuples of kind K, in which only key columns have values.
-
-        Returns:
-            The tuples, and where each ends.
 
         Raises:
             ProtocolError: a message is truncated or malformed.
@@ -78,7 +73,11 @@ class TupleReader:
             no_text = partial(pa.nulls, 0, pa.string())
             return Tuples(nothing, {}, {}, dict.fromkeys(self.texts, no_text)), offsets
         limits = self.view.block.ends[rows]
-        offsets = self._read_counts(rows, offsets, limits)
+        self.refuse(rows, offsets, offsets + 2 > limits, "the tuple's column count is truncated")
+        counts = integers(self.view.block.data, offsets, ">u2")
+        reason = f"a tuple does not have the relation's {len(self.types)} columns"
+        self.refuse(rows, offsets, counts != len(self.types), reason)
+        offsets = offsets + 2
         columns: list[pa.Array] = []
         absent: dict[int, Mask] = {}
         unfit: dict[int, Mask] = {}
@@ -112,14 +111,6 @@ class TupleReader:
             return values.decode(column_type)
         except ConversionError as error:
             raise self._misfit(error, number, rows) from error
-
-    def _read_counts(self, rows: Int64s, offsets: Int64s, limits: Int64s) -> Int64s:
-        self.refuse(rows, offsets, offsets + 2 > limits, "the tuple's column count is truncated")
-        counts = integers(self.view.block.data, offsets, ">u2")
-        expected = len(self.types)
-        reason = f"a tuple does not have the relation's {expected} columns"
-        self.refuse(rows, offsets, counts != expected, reason)
-        return offsets + 2
 
     def _step(
         self, rows: Int64s, offsets: Int64s, limits: Int64s

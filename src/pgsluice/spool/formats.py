@@ -57,12 +57,8 @@ def decode_json(data: bytes) -> dict[str, Any] | None:
 
 
 def decode_file(data: bytes, path: str, hint: str = RESTORE_FILE) -> dict[str, Any]:
-    """Decode a JSON object with the key ``format``, of this format or of the previous one.
-
-    Raises:
-        ForeignSpool: it has a format that this version does not read.
-        SpoolError: it is damaged.
-    """
+    """Decode a JSON object with the key ``format``; raises ForeignSpool if that is neither this
+    format nor the previous one, and SpoolError if the object is damaged."""
     raw = decode_json(data)
     if raw is None:
         if _CHECKSUM in data:

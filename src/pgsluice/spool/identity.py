@@ -81,12 +81,8 @@ class SpoolIdentity:
 
 
 def read_identity(place: SpoolPlace | Path) -> SpoolIdentity | None:
-    """The identity of a spool; None if the folder has none.
-
-    Raises:
-        ForeignSpool: it has a format that this version does not read.
-        SpoolError: the file cannot be read, or is damaged.
-    """
+    """The identity of a spool; None if the folder has none. Raises ForeignSpool if this version
+    does not read its format, and SpoolError if the file cannot be read, or is damaged."""
     place = SpoolPlace.of(place)
     data = open_storage(place).read(IDENTITY)
     return None if data is None else SpoolIdentity.from_json(data, place.named(IDENTITY))

@@ -40,8 +40,8 @@ from typing import ClassVar
 
 from pgsluice.errors import SpoolError
 from pgsluice.lsn import Lsn
+from pgsluice.small_files import TEMPORARY
 from pgsluice.spool.object_storage import folder_of
-from pgsluice.spool.storage import TEMPORARY
 from pgsluice.stores.spool_place import SpoolPlace
 
 IDENTITY = "identity.json"

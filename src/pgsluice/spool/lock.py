@@ -37,12 +37,8 @@ class FileLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock.
-
-        Raises:
-            SpoolBusy: another process holds the lock.
-            SpoolError: the folder cannot be created.
-        """
+        """Take the lock; raises SpoolBusy if another process holds it, and SpoolError if its folder
+        cannot be created."""
         make_folder(self._path.parent)
         deadline = time.monotonic() + self._patience_s
         while True:

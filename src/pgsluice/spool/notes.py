@@ -57,11 +57,9 @@ def read_catalog_problems(machine_folder: Path, name: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """The settings that a run has in force.
+    """The settings that a run has in force, with its process id and the path of its configuration.
 
     Attributes:
-        pid: the run's process id.
-        path: the path of its configuration file.
         read_at: when the run read the file at its start, in seconds since 1970.
         digests: a digest of each setting (:mod:`pgsluice.config.in_force`).
     """
@@ -90,12 +88,8 @@ def read_run_settings(machine_folder: Path, name: str) -> RunSettings | None:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The last verification of a table that found no difference.
-
-    Attributes:
-        position: the position at which both sides were equal.
-        at: when, in seconds since 1970.
-    """
+    """The position and time, in seconds since 1970, of a table's last verification that found no
+    difference."""
 
     position: Lsn
     at: float

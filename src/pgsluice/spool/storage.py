@@ -25,12 +25,11 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 from pgsluice.disk import disk_trouble
 from pgsluice.errors import SpoolError, SpoolFull
 from pgsluice.failpoints import failpoint
+from pgsluice.small_files import TEMPORARY
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TEMPORARY = ".tmp"
-"""The suffix of a file while it is written."""
 _SHARD = re.compile("[0-9]{10}")
 _SETTLED_NS = 100_000_000
 """A folder that changed less than this time ago, in seconds, may change again without a new

@@ -29,12 +29,8 @@ _KINDS: dict[str, Callable[..., Any]] = {
 
 
 class Place(NamedTuple):
-    """A bucket, with the options to access it.
-
-    Attributes:
-        address: the location; its prefix is ignored here.
-        options: the user's options, sorted.
-    """
+    """A bucket, and the user's options to access it, sorted. The prefix of the address is ignored
+    here."""
 
     address: Address
     options: tuple[tuple[str, str], ...]

@@ -121,12 +121,7 @@ has no code."""
 @contextmanager
 def in_words(address: Address, doing: str, name: str = "") -> Iterator[None]:
     """A context that turns errors of the client into ours; a missing name becomes
-    ``FileNotFoundError``.
-
-    Args:
-        doing: a verb for the sentence "may not … s3://bucket".
-        name: the file's name, for ``FileNotFoundError``.
-    """
+    ``FileNotFoundError``. ``doing``: a verb for the sentence "may not … s3://bucket"."""
     try:
         yield
     except FileNotFoundError as error:

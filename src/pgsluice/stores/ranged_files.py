@@ -10,12 +10,8 @@ _LEAST_BYTES = 1 << 20
 
 
 class RangedFile(io.RawIOBase):
-    """Fetches the requested bytes, and some bytes after them.
-
-    Args:
-        fetch: fetches a part, given its start and length.
-        size: the size of the file in bytes.
-    """
+    """Reads a file of this size, in bytes, by fetching parts, each by its start and length: the
+    requested bytes, and some bytes after them."""
 
     def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:
         super().__init__()

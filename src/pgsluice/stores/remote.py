@@ -51,8 +51,7 @@ class ByteCache:
     """The most recently used small unique files, up to a total size in bytes: they never change, so
     a process fetches each once."""
 
-    def __init__(self, limit: int = _CACHE_BYTES) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._size = 0
         self._kept: OrderedDict[Any, Any] = OrderedDict()
         self._lock = threading.RLock()
@@ -72,7 +71,7 @@ class ByteCache:
             self.drop(key)
             self._kept[key] = data
             self._size += len(data)
-            while self._size > self._limit:
+            while self._size > _CACHE_BYTES:
                 self.drop(next(iter(self._kept)))
 
     def drop(self, key: Any) -> None:

@@ -43,12 +43,8 @@ PIECE_BYTES: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class ListType(ColumnType):
-    """An array as list<element>.
-
-    Attributes:
-        element: the elements' type.
-        delimiter: the character between elements: a comma for all built-in types but box.
-    """
+    """An array as list<element>. A comma is the delimiter between elements of all built-in types
+    but box."""
 
     name: str
     arrow_type: pa.DataType

@@ -54,16 +54,13 @@ _MAX_DEPTH: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One built-in type.
+    """One built-in type: a row of pg_type.
 
     Attributes:
-        name: pg_type.typname.
-        oid: pg_type.oid.
-        array_oid: pg_type.typarray, 0 without one.
         make_type: makes the type of a column.
         printer: prints the text of a value from its binary form, for values inside others; None
             when that cannot be done.
-        delimiter: pg_type.typdelim.
+        delimiter: the character between elements of an array in text form.
         subtype_oid: for a range the type of its bounds, for a multirange its range, else 0.
     """
 

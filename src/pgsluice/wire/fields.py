@@ -29,12 +29,8 @@ POSTGRES_EPOCH_US = 946_684_800_000_000
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One kind of field.
-
-    Attributes:
-        read: takes the reader and the field's name; returns the value.
-        write: takes the writer, the value and the field's name.
-    """
+    """One kind of field. ``read`` takes the reader and the field's name, and returns the value;
+    ``write`` takes the writer, the value and the field's name."""
 
     read: Callable[[Reader, str], Any]
     write: Callable[[Writer, Any, str], None]
@@ -125,12 +121,8 @@ def _ids(names: list[str]) -> tuple[Struct, str] | None:
 
 
 class Layout:
-    """The fields of a class, in their order on the wire.
-
-    Args:
-        kind: the class; its annotations are the fields.
-        prefix: what errors put before the fields' names.
-    """
+    """The fields of a class, in their order on the wire: its annotations. Errors put ``prefix``
+    before their names."""
 
     __slots__ = ("_fields", "_has_xid", "_ids", "_ids_in_stream", "_others", "_prefix")
 
@@ -171,12 +163,8 @@ class Layout:
 
 
 def unknown_tag(kind: str, data: bytes, known: Iterable[int]) -> ProtocolError:
-    """The error for bytes whose first byte is not a known tag.
-
-    Args:
-        kind: the expected kind of bytes, as text.
-        known: the tags that are possible there.
-    """
+    """The error for bytes whose first byte is not one of the known tags. ``kind``: the expected
+    kind of bytes, as text."""
     expected = f"a tag out of {''.join(chr(tag) for tag in known)!r}"
     got = f"byte {data[0]:#04x}" if data else "nothing"
     return ProtocolError(
@@ -188,12 +176,8 @@ def unknown_tag(kind: str, data: bytes, known: Iterable[int]) -> ProtocolError:
 
 
 class Wire:
-    """Base of all messages and frames: a frozen dataclass whose annotations are its fields.
-
-    Attributes:
-        tag: the message's first byte, as a character.
-        layout: its fields on the wire.
-    """
+    """Base of all messages and frames: a frozen dataclass whose annotations are its fields on the
+    wire (``layout``), after the ``tag``, one byte."""
 
     __slots__ = ()
     tag: ClassVar[str]

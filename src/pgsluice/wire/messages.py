@@ -56,15 +56,10 @@ class ReplicaIdentity(StrEnum):
     INDEX = "i"
 
 
-def _read_identity(reader: Reader, name: str) -> ReplicaIdentity:
-    return ReplicaIdentity(chr(reader.part(b"dnfi", name)))
-
-
-def _write_identity(writer: Writer, identity: ReplicaIdentity, name: str) -> None:
-    writer.u8(ord(ReplicaIdentity(identity)), name)
-
-
-_REPLICA_IDENTITY = Field(_read_identity, _write_identity)
+_REPLICA_IDENTITY = Field(
+    lambda reader, name: ReplicaIdentity(chr(reader.part(b"dnfi", name))),
+    lambda writer, identity, name: writer.u8(ord(ReplicaIdentity(identity)), name),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +91,8 @@ class Commit(Wire):
 
 @dataclass(frozen=True, slots=True)
 class Origin(Wire):
-    """The origin of a transaction that another server replicated to this one.
-
-    Attributes:
-        origin_lsn: the commit's LSN at the origin; 0 after Stream Start.
-        name: the origin's name on the server.
-    """
+    """The origin of a transaction that another server replicated to this one: its name on the
+    server, and the commit's LSN at the origin, which is 0 after Stream Start."""
 
     tag: ClassVar[str] = "O"
     origin_lsn: XLogRecPtr

@@ -12,7 +12,6 @@ class Announcement:
     """An R or Y that was received.
 
     Attributes:
-        message: the R or Y.
         serial: rises with each announcement on the connection.
         index: the message's place in its transaction's content.
     """
@@ -42,7 +41,6 @@ class Transaction:
     """The open transaction.
 
     Attributes:
-        xid: its top-level xid.
         ending: what its C or P has to repeat.
         length: how many content messages it has.
     """

@@ -37,8 +37,7 @@ class Reader:
         data: the whole message, starting with its tag.
         offset: where the next field starts.
         name: the message's name, for errors.
-        in_stream: the message came between Stream Start and Stream Stop.
-        parallel: START_REPLICATION requested ``streaming 'parallel'``.
+        in_stream, parallel: as in :func:`pgsluice.wire.decode_message`.
     """
 
     __slots__ = ("data", "in_stream", "name", "offset", "parallel")
@@ -51,13 +50,9 @@ class Reader:
         self.parallel = parallel
 
     def wrong(self, expected: str, *, offset: int | None = None, got: str) -> ProtocolError:
-        """The error for unexpected bytes, to be raised by the caller.
-
-        Args:
-            expected: what should be there.
-            offset: the place, from the message's first byte; the next field's by default.
-            got: what is there, as text, without the content.
-        """
+        """The error for unexpected bytes, to be raised by the caller: what is expected, and what is
+        there, as text without the content. ``offset``: the place, from the message's first byte;
+        None: the next field's."""
         start = self.offset if offset is None else offset
         tag = chr(self.data[0])
         return ProtocolError(
@@ -143,13 +138,8 @@ class Reader:
         return self.flags(field, 1) == 1
 
     def count(self, layout_size: int, field: str, least: int) -> int:
-        """A number of items, all in the bytes that follow.
-
-        Args:
-            layout_size: 2 or 4, the width of the number itself.
-            field: its name.
-            least: the smallest size of an item; the number is checked against the bytes left.
-        """
+        """A number of items, all in the bytes that follow, of which each has at least ``least``
+        bytes. ``layout_size``: 2 or 4, the width of the number itself."""
         start = self.offset
         value = self.i16(field) if layout_size == 2 else self.i32(field)
         left = len(self.data) - self.offset

@@ -19,7 +19,7 @@ with its checksum (:mod:`pgsluice.spool.formats`), and has only the keys that ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from functools import partial
 from operator import attrgetter
@@ -221,19 +221,6 @@ def _decode_fields(part: type[T], raw: Mapping[str, Any]) -> T:
 _decode_table = partial(_decode_fields, TableRecord)
 
 
-def _decode_copying(raw: Mapping[str, Any]) -> OldTarget | Partitions:
-    if "old_target" in raw:
-        return OldTarget(*raw["old_target"])
-    return Partitions(*map(tuple, raw["partitions"]))
-
-
-def _decode_unseen(raw: Iterable[Any]) -> tuple[UnseenLeaf, ...]:
-    return tuple(
-        UnseenLeaf(oid, parent, condition, tuple(columns))
-        for oid, parent, condition, columns in raw
-    )
-
-
 _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("applied_through", "committed", "lsn", "position"), Lsn.parse),
     **dict.fromkeys(("relations", "predecessor_oids", "incomplete"), tuple),
@@ -242,9 +229,16 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "copied": partial(_decode_fields, Copied),
     "claim": partial(_decode_fields, Claim),
     "pending": partial(_decode_fields, Pending),
-    "copying": _decode_copying,
+    "copying": lambda raw: (
+        OldTarget(*raw["old_target"])
+        if "old_target" in raw
+        else Partitions(*map(tuple, raw["partitions"]))
+    ),
     "columns": lambda raw: AddedColumns(Lsn.parse(raw[0]), raw[1]),
-    "unseen_leaves": _decode_unseen,
+    "unseen_leaves": lambda raw: tuple(
+        UnseenLeaf(oid, parent, condition, tuple(columns))
+        for oid, parent, condition, columns in raw
+    ),
 }
 """Decoders of the fields that have another form in JSON."""
 

@@ -70,12 +70,8 @@ class RecordFileReader:
 
     def read(self) -> SubscriptionRecord | None:
         """The last saved record, the same object if it has not changed; None before the
-        subscription registered.
-
-        Raises:
-            ForeignSpool: this version does not read the file's format.
-            SpoolError: the file cannot be read, or is damaged.
-        """
+        subscription registered. Raises ForeignSpool if this version does not read the file's
+        format, and SpoolError if the file cannot be read, or is damaged."""
         try:
             with self.path.open("rb", buffering=0) as file:
                 status = os.fstat(file.fileno())

@@ -165,12 +165,7 @@ class RecordObjects:
 
     def open(self) -> SubscriptionRecord | None:
         """Read the record, and take it over: another process that still writes it ends at its next
-        save.
-
-        Raises:
-            SpoolError: the record cannot be read.
-            StoreError: the store failed.
-        """
+        save. Raises SpoolError if the record cannot be read, and StoreError if the store failed."""
         reader = RecordObjectsReader(self._place, self._name)
         while True:
             record = reader.read()
@@ -182,12 +177,8 @@ class RecordObjects:
                 return record
 
     def save(self, before: SubscriptionRecord, record: SubscriptionRecord) -> None:
-        """Make a record durable by an object with what changed.
-
-        Raises:
-            SpoolTaken: another process has saved one.
-            StoreError: the store failed; the object may still appear.
-        """
+        """Make a record durable by an object with what changed; raises SpoolTaken if another
+        process has saved one, and StoreError if the store failed: the object may still appear."""
         change = encode_change(before, record)
         if self._is_doubtful or (change and self._number + 1 - self._whole_at >= WHOLE_EVERY):
             self.replace(record)

@@ -67,13 +67,9 @@ class ChainEnd:
         messages: RawMessages | None = None,
         transactions: int = 1,
     ) -> SegmentInfo:
-        """Append a segment or a reference durably. If it cannot be written, nothing has changed.
-        Raises ProtocolError if its end is not after the end of the chain.
-
-        Args:
-            commits: the last commits of the segment.
-            transactions: how many it has.
-        """
+        """Append a segment, or a reference of one transaction, durably; ``commits`` are its last
+        commits. If it cannot be written, nothing has changed. Raises ProtocolError if its end is
+        not after the end of the chain."""
         if header.end <= self.position:
             raise ProtocolError(f"a segment would end at {header.end}, not past {self.position}")
         name, size = self.objects.put(header, messages)

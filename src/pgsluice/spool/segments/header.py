@@ -209,12 +209,8 @@ def encode_header(header: Header) -> bytes:
 
 
 def decode_header(data: bytes, path: str) -> Header:
-    """Decode the metadata's value.
-
-    Raises:
-        ForeignSpool: it has a format that this version does not read.
-        SpoolError: it is damaged, or not a header.
-    """
+    """Decode the metadata's value; raises ForeignSpool if this version does not read its format,
+    and SpoolError if it is damaged, or not a header."""
     raw = decode_file(data, path)
     try:
         kind = _KINDS[raw["kind"]]

@@ -35,13 +35,8 @@ Facts = Mapping[int, RelationFacts | None]
 
 @dataclass(frozen=True, slots=True)
 class WaitingTransaction:
-    """A transaction in parts whose end was not received.
-
-    Attributes:
-        xid: its top-level xid, 32 bits.
-        size_bytes: the size of its parts.
-        gid: the name of a prepared transaction.
-    """
+    """A transaction in parts whose end was not received: its top-level xid, 32 bits, the size of
+    its parts, and, if it is prepared, its name."""
 
     xid: int
     size_bytes: int

@@ -68,13 +68,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """A spool's last commits.
-
-    Attributes:
-        request: the request to which the server sent them.
-        since: there are no other commits between this position and the last one.
-        commits: in the order of their positions.
-    """
+    """A spool's last commits, in the order of their positions, and the request to which the server
+    sent them. There are no other commits between the position ``since`` and the last one."""
 
     request: Request
     since: Lsn
@@ -117,12 +112,8 @@ def commit_of(reference: ReferenceHeader) -> RecentCommit:
 
 
 class RecentCommits:
-    """The last commits of one spool, for its writer.
-
-    Args:
-        reader: reads the spool; the chain and the file are read when first needed.
-        position: the end of the chain.
-    """
+    """The last commits of one spool, for its writer, by a reader of the spool, and the end of the
+    chain. The chain and the file are read when first needed."""
 
     def __init__(self, reader: SpoolReader, position: Lsn) -> None:
         self._reader = reader
@@ -134,12 +125,8 @@ class RecentCommits:
         self._saved_through = Lsn(0)
 
     def add(self, origin: Origin, after: Lsn, commits: Sequence[RecentCommit]) -> None:
-        """Note commits that were appended to the chain.
-
-        Args:
-            origin: that of their file.
-            after: the end of the chain before them.
-        """
+        """Note commits that were appended to the chain in a file of this origin, after this
+        position."""
         self._expect(Request.of(origin.publications, origin.options), after)
         self._commits.extend(commits)
         self._shorten()

@@ -222,12 +222,9 @@ class Retention:
         return _REMOTE_PAUSE_S if self._spool.place.is_remote and not self._is_full else _PAUSE_S
 
     def step(self) -> RetentionState:
-        """Delete segments that no hold needs; at the size limit, drop holds and delete more.
-
-        Raises:
-            SpoolTaken: another process writes the spool.
-            SpoolError: a file of the spool's writer cannot be read or deleted.
-        """
+        """Delete segments that no hold needs; at the size limit, drop holds and delete more. Raises
+        SpoolTaken if another process writes the spool, and SpoolError if a file of the spool's
+        writer cannot be read or deleted."""
         self._writer.check_epoch()
         records, errors = self._read_records()
         released = self._spool.released()
@@ -311,7 +308,10 @@ class Retention:
             if holds:
                 self._writer.release(holds[0].lsn)
         if not holds:
-            self._drop_oldest()
+            for info in list(self._writer.reader.all_segments()):
+                if not self._is_over_limit():
+                    break
+                self._writer.release(info.end)
         return holds
 
     def _next_droppable(self, holds: Sequence[Hold]) -> Hold | None:
@@ -325,10 +325,3 @@ class Retention:
         if oldest is None or (needed is not None and oldest.end > needed):
             return None
         return next((hold for hold in holds if hold.is_droppable), None)
-
-    def _drop_oldest(self) -> None:
-        """Delete the oldest segments until there is room; called if there is no hold."""
-        for info in list(self._writer.reader.all_segments()):
-            if not self._is_over_limit():
-                return
-            self._writer.release(info.end)

@@ -66,12 +66,8 @@ class Objects:
         return name, self.storage.put(name, lambda file: write_segment(file, header, messages))
 
     def header(self, name: str, kind: type[H]) -> H:
-        """Read a file's header.
-
-        Raises:
-            OSError: the file cannot be opened.
-            SpoolError: it is damaged, of another kind or spool, or has another file's name.
-        """
+        """Read a file's header; raises OSError if the file cannot be opened, and SpoolError if it
+        is damaged, of another kind or spool, or has another file's name."""
         with self.storage.open(name, is_header=True) as file:
             return self._expect(read_header(file, name), kind, name)
 
@@ -145,12 +141,8 @@ def read_segment(
     file: pa.NativeFile, path: str, *, is_checked: bool = False
 ) -> tuple[Header, RawMessages]:
     """Read the header and the messages; the bytes of a memory-mapped file are not copied.
-    ``is_checked``: this process has already checked the blocks' checksums.
-
-    Raises:
-        ForeignSpool: it has a format that this version does not read.
-        SpoolError: the file is not a segment, or it is damaged.
-    """
+    ``is_checked``: this process has already checked the blocks' checksums. Raises ForeignSpool if
+    this version does not read its format, and SpoolError if it is damaged, or not a segment."""
     reader = _open(file, path)
     header = _header(reader, path)
     count = header.counts.messages if isinstance(header, SegmentHeader | PartHeader) else 0

@@ -156,12 +156,8 @@ class SpoolWriter:
 
     def append(self, messages: RawMessages) -> SegmentInfo | None:
         """Make whole transactions durable as one segment, without those at or below the position;
-        None, and no segment, if nothing remains.
-
-        Raises:
-            ProtocolError: the messages are not whole transactions.
-            SpoolFull, SpoolError: they could not be written.
-        """
+        None, and no segment, if nothing remains. Raises ProtocolError if the messages are not whole
+        transactions, and SpoolFull or SpoolError if they could not be written."""
         chain = self._chain
         with chain.mutex:
             block = plain_block(messages)
@@ -232,13 +228,9 @@ class SpoolWriter:
         )
 
     def release(self, through: Lsn, *, written_before: float | None = None) -> int:
-        """Delete segments that end at or below ``through``, with their parts, oldest first; returns
-        their number.
-
-        Args:
-            through: no hold is below this position.
-            written_before: keep segments that were written later (seconds since 1970).
-        """
+        """Delete segments that end at or below ``through``, with their parts, oldest first, but
+        none that was written at ``written_before`` (seconds since 1970) or later; returns their
+        number."""
         with self._chain.mutex:
             start = self.spool.chain_start()
             assert start is not None

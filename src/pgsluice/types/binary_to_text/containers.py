@@ -178,12 +178,11 @@ def fields_of(value: bytes) -> list[tuple[int, bytes | None]]:
 
 @dataclass(frozen=True, slots=True)
 class RecordPrinter:
-    """record_out: ``(1,"a b",)``.
+    """record_out: ``(1,"a b",)``, of a composite type of this name.
 
     Attributes:
-        name: the composite type's.
-        printers: the printers of the fields' types by OID; None when the text does not follow
-            from the binary form.
+        printers: the printers of the fields' types by OID; None when the text does not follow from
+            the binary form.
         names: the names of these types by OID.
     """
 

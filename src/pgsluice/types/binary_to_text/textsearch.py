@@ -47,10 +47,9 @@ def print_tsquery(value: bytes) -> str:
 
 
 def _print_node(cursor: Cursor, outer: int, *, is_right_of_phrase: bool) -> str:
-    """Print an operand, or an operator with its operands.
+    """Print the operand at the cursor, or the operator with its operands.
 
     Args:
-        cursor: its position is at the node.
         outer: the priority of the parent operator; 0 at the root.
         is_right_of_phrase: the node is the right operand of a phrase operator.
     """

@@ -23,12 +23,8 @@ _COMMA, _QUOTE, _BACKSLASH = b',"\\'
 
 @dataclass(frozen=True, slots=True)
 class SplitFields:
-    """The fields of n values, each with k fields.
-
-    Attributes:
-        values: LargeBinary, n * k, those of one value after the other; null for NULL.
-        count: k.
-    """
+    """The fields of n values, each with ``count`` fields: LargeBinary, those of one value after the
+    other; null for NULL."""
 
     values: pa.Array
     count: int

@@ -153,12 +153,8 @@ class _Encoder:
         ).decode
 
     def encode(self, text: str) -> tuple[bytes, bytes]:
-        """The metadata and the value.
-
-        Raises:
-            json.JSONDecodeError: it is not JSON.
-            _Unfit, RecursionError, ValueError: VARIANT does not hold it.
-        """
+        """The metadata and the value; raises json.JSONDecodeError if the text is not JSON, and
+        _Unfit, RecursionError or another ValueError if VARIANT does not hold it."""
         # Backslashes that are escaped themselves begin no escape.
         is_too_long = len(text) > _MOST_TEXT
         if is_too_long or ("\\u0000" in text and "\\u0000" in text.replace("\\\\", "  ")):
