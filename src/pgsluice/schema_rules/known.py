@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -42,30 +42,14 @@ def _columns(raw: Mapping[str, list[Any]]) -> dict[int, ColumnState]:
 
 
 _DECODERS: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(
-        ("filenodes", "attachments", "toast_tables", "parents", "emptied", "bounds", "gone"),
-        _by_number,
-    ),
-    "of_partitions": _rows,
-    "columns": _columns,
-    "key": tuple,
-    **dict.fromkeys(
-        (
-            "actions",
-            "lacking",
-            "sent",
-            "truncates",
-            "listings",
-            "publications",
-            "row_types",
-            "kept_logged",
-            "open_numbers",
-            "fixed",
-        ),
-        frozenset,
-    ),
+    "frozenset[": frozenset,
+    "tuple[": tuple,
+    "Mapping[int, ColumnState]": _columns,
+    "Mapping[int, tuple[": _rows,
+    "Mapping[int, int]": _by_number,
+    "Mapping[int, str]": _by_number,
 }
-"""Decoders of the fields that have no JSON type; None stays None."""
+"""Decoders of the fields that have no JSON type, by how their types begin; None stays None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +241,21 @@ class SourceFingerprint:
         return _parsed(text) if text else None
 
 
+_DECODER_OF = {
+    each.name: decode
+    for each in fields(SourceFingerprint)
+    for kind, decode in _DECODERS.items()
+    if str(each.type).startswith(kind)
+}
+
+
 @lru_cache(maxsize=10_000)
 def _parsed(text: str) -> SourceFingerprint:
     """As :meth:`parse`, with a cache: a refresh asks several times, and few tables change in
     between."""
     raw = json.loads(text)
     values = {
-        name: value if value is None or name not in _DECODERS else _DECODERS[name](value)
+        name: value if value is None or name not in _DECODER_OF else _DECODER_OF[name](value)
         for name, value in raw.items()
     }
     return SourceFingerprint(**values)
@@ -299,7 +291,6 @@ def rows_of_partitions(
     return found if len(found) == len(rows) else None
 
 
-@lru_cache(maxsize=10_000)
 def sends_every_change(fingerprint: str) -> bool:
     """Whether the publications send all actions of a table and of each of its leaves: then the
     target has no row that was deleted at the source."""
@@ -307,7 +298,6 @@ def sends_every_change(fingerprint: str) -> bool:
     return known is not None and known.actions >= ALL_ACTIONS and not known.lacking
 
 
-@lru_cache(maxsize=10_000)
 def is_key_proved(fingerprint: str, after: int) -> bool:
     """Whether the source is known to guarantee that two rows never have the same key; false for
     records of earlier versions.
@@ -319,21 +309,6 @@ def is_key_proved(fingerprint: str, after: int) -> bool:
     if known is None or known.key_index is None:
         return True
     return known.key_index != "" and after >= known.key_index_from
-
-
-@lru_cache(maxsize=10_000)
-def sent_leaves(fingerprint: str) -> frozenset[int]:
-    """The leaf partitions that the server's publications send; a plain table is its own leaf."""
-    known = SourceFingerprint.parse(fingerprint)
-    return frozenset() if known is None else known.sent
-
-
-@lru_cache(maxsize=10_000)
-def known_leaves(fingerprint: str) -> Mapping[int, int] | None:
-    """The leaf partitions that a refresh has found -> changes up to this LSN may be older, from
-    when the leaf had another bound; 0: none are. None without a refresh."""
-    known = SourceFingerprint.parse(fingerprint)
-    return None if known is None else {leaf: known.emptied.get(leaf, 0) for leaf in known.filenodes}
 
 
 @dataclass(frozen=True, slots=True)

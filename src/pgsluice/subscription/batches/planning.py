@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from pgsluice.lsn import Lsn
 from pgsluice.schema_rules.known import (
+    SourceFingerprint,
     is_key_proved,
     known_columns,
     sends_every_change,
-    sent_leaves,
 )
 from pgsluice.spool import SpoolReader, SubscriptionRecord, TableRecord
 from pgsluice.spool.segments.header import ChainHeader
@@ -135,6 +135,7 @@ def table_work(
         changed: bytes of changes, by relation.
     """
     table = record.tables[oid]
+    looked = SourceFingerprint.parse(table.source.fingerprint)
     return TableWork(
         relation_oid=oid,
         namespace=table.namespace,
@@ -149,7 +150,7 @@ def table_work(
         known=known_columns(table.source.fingerprint),
         looked_through=record.looked_through,
         looked_at=table.source.lsn,
-        leaves=sent_leaves(table.source.fingerprint),
+        leaves=frozenset() if looked is None else looked.sent,
         size_bytes=sum(changed.values()),
         merge_s=table.merge_s,
         since=since,

@@ -16,7 +16,7 @@ import numpy as np
 
 from pgsluice.facts import LeafBound, RelationFacts
 from pgsluice.lsn import Lsn
-from pgsluice.schema_rules.known import known_leaves
+from pgsluice.schema_rules.known import SourceFingerprint
 from pgsluice.spool import (
     FACTS_TAG,
     RelationInForce,
@@ -44,11 +44,12 @@ def unseen_leaves(
     Returns:
         these partitions, and those that the record already has.
     """
-    known = known_leaves(table.source.fingerprint)
+    known = SourceFingerprint.parse(table.source.fingerprint)
     if known is None:
         return table.pending.unseen_leaves
-    leaves = frozenset(relations) - known.keys() - {oid}
-    emptied = {leaf: at for leaf in relations if (at := known.get(leaf, 0)) > table.applied_through}
+    leaves = frozenset(relations) - known.filenodes.keys() - {oid}
+    emptied = {leaf: at for leaf, at in known.emptied.items() if at > table.applied_through}
+    emptied = {leaf: at for leaf, at in emptied.items() if leaf in relations}
     leaves |= _with_changes(reader, emptied, table.applied_through, through)
     if not leaves:
         return table.pending.unseen_leaves
