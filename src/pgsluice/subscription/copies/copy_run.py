@@ -232,7 +232,7 @@ class CopyRun:
         site.pending.begin(self.number, (copy.work for copy in read.copies))
         try:
             position = read.task.snapshot.position
-            copies = catch_up_to(site, position, read.copies, source.fingerprints, self._stop)
+            copies = catch_up_to(site, position, read.copies, source.in_snapshot, self._stop)
             site.pending.begin(self.number, (copy.work for copy in copies))
             site.counts.begin(copies)
             try:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pgsluice.copy.job import CopyWork
 from pgsluice.errors import Failure, Remedy, SourceUnreachable, SpoolFull
 from pgsluice.lsn import Lsn
+from pgsluice.published.discovery import ReplicatedTable
 from pgsluice.schema_rules.known import SourceFingerprint, rows_of_partitions
 from pgsluice.snapshots.ranges import Portion, Read
 from pgsluice.spool import TableRecord, TableState
@@ -38,7 +39,7 @@ def catch_up_to(
     site: CopySite,
     position: Lsn,
     copies: Sequence[TableCopy],
-    in_snapshot: Mapping[int, SourceFingerprint],
+    in_snapshot: Mapping[int, ReplicatedTable],
     stop: threading.Event,
 ) -> list[TableCopy]:
     """Apply changes up to the snapshot's position to the targets whose partitions are replaced.
@@ -64,7 +65,7 @@ def catch_up_to(
     else:
         if not has_come or stop.is_set():
             return [copy for copy in copies if not copy.work.replaces_partitions]
-        seen = {oid: in_snapshot[oid] for oid in oids if oid in in_snapshot}
+        seen = {oid: in_snapshot[oid].fingerprint for oid in oids if oid in in_snapshot}
         unseen = Failure(Remedy.COPY, "the snapshot does not have the table as one that is sent")
         partitions = {oid: {*one.filenodes, *one.attachments} for oid, one in seen.items()}
         failed = site.batches.catch_up_held(partitions, position)

@@ -14,13 +14,13 @@ from pgsluice.published.discovery import ReplicatedTable
 from pgsluice.published.partition_rows import evaluators_of
 from pgsluice.replication import connect_sql
 from pgsluice.row_filter import FilterEvaluator
-from pgsluice.schema_rules.known import SourceFingerprint, is_key_proved
+from pgsluice.schema_rules.known import is_key_proved
 from pgsluice.snapshots.plan import plan_portions
 from pgsluice.snapshots.ranges import WHOLE, Portion
 from pgsluice.snapshots.reader import TableLocked
 from pgsluice.snapshots.snapshot import Snapshot, import_snapshot
 from pgsluice.spark.jobs.tasks import attempt
-from pgsluice.spool import TableRecord, TableState, TargetName
+from pgsluice.spool import TableRecord, TableState
 from pgsluice.subscription.copies.kept import CopyJournal
 from pgsluice.subscription.copies.partitions import portions_of_partitions
 from pgsluice.subscription.copies.pending import awaits_copy
@@ -38,9 +38,8 @@ class SourceTables:
     """What the publications send.
 
     Attributes:
-        now: the published tables by OID. Tables that are not copied may be missing here, and in the
-            other attributes.
-        fingerprints, names: the fingerprints and names of the tables in a copy's snapshot.
+        now, in_snapshot: the published tables by OID, now and in a copy's snapshot. Tables that are
+            not copied may be missing here, and in the other attributes.
         portions: the chunks of the tables to copy, in that snapshot.
         locked: tables that another session's lock blocks, with the blocking sessions.
         is_gone: for tables that lost partitions, what finds the rows of these partitions; without
@@ -48,8 +47,7 @@ class SourceTables:
     """
 
     now: Mapping[int, ReplicatedTable]
-    fingerprints: Mapping[int, SourceFingerprint]
-    names: Mapping[int, TargetName]
+    in_snapshot: Mapping[int, ReplicatedTable]
     portions: Mapping[int, tuple[Portion, ...]]
     locked: Mapping[int, str]
     is_gone: Mapping[int, FilterEvaluator]
@@ -57,10 +55,9 @@ class SourceTables:
     def awaits_look(self, oid: int, record: TableRecord) -> bool:
         """Whether a table has a name, now or in the snapshot, that no catalog refresh has found
         yet: its rows under that name do not belong to the target of the old name."""
-        now, in_snapshot = self.now.get(oid), self.names.get(oid)
-        if now is None or in_snapshot is None:
-            return False
-        return record.target_name not in (in_snapshot, (now.facts.namespace, now.facts.name))
+        known = [tables[oid] for tables in (self.now, self.in_snapshot) if oid in tables]
+        names = [(table.facts.namespace, table.facts.name) for table in known]
+        return len(names) == 2 and record.target_name not in names
 
 
 def read_source(
@@ -88,13 +85,11 @@ def read_source(
         seen = import_snapshot(connection, snapshot)
         tables = site.looks.source_tables(connection, oids)
         in_snapshot = {table.facts.oid: table for table in tables}
-        fingerprints = {oid: table.fingerprint for oid, table in in_snapshot.items()}
-        names = {oid: (t.facts.namespace, t.facts.name) for oid, t in in_snapshot.items()}
         locked = locked_tables(connection, to_divide)
         wanted = [now[oid].facts for oid in to_divide if oid in now and oid not in locked]
         portions = plan_portions(connection, wanted, at_once=workers or 1)
         is_gone = evaluators_of(connection, gone_bounds)
-        return SourceTables(now, fingerprints, names, portions, locked, is_gone), seen
+        return SourceTables(now, in_snapshot, portions, locked, is_gone), seen
 
 
 def waiting_tables(
@@ -132,7 +127,7 @@ def plan_copies(
                 work = replace(work, is_gone=source.is_gone.get(table.facts.oid))
             else:
                 # A table that is newer than the snapshot is refused by the copy's task.
-                fingerprint = source.fingerprints.get(table.facts.oid, table.fingerprint)
+                fingerprint = source.in_snapshot.get(table.facts.oid, table).fingerprint
                 try:
                     fingerprint = fingerprint.with_kept(task.kept_columns(work))
                 except Exception as error:
@@ -179,8 +174,9 @@ def _plan_partitions(
         if copy.work.replaces_partitions:
             oid, record = copy.work.facts.oid, tables.get(copy.work.facts.oid)
             known = "" if record is None else record.source.fingerprint
-            in_snapshot = source.fingerprints.get(oid)
-            portions = portions_of_partitions(copy.work, copy.portions, known, in_snapshot)
+            in_snapshot = source.in_snapshot.get(oid)
+            seen = None if in_snapshot is None else in_snapshot.fingerprint
+            portions = portions_of_partitions(copy.work, copy.portions, known, seen)
             # Through the table, rows of foreign partitions would be read as well.
             has_foreign = bool(source.now[oid].foreign_partitions)
             if portions is None or (copy.work.gone_bounds and has_foreign):
