@@ -81,18 +81,8 @@ class ReplicatedTable:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The catalog's data of all tables, read in one query for each kind.
-
-    Attributes:
-        facts: the metadata of the published relations.
-        leaves: the leaf partitions of tables, with their files.
-        bounds, foreign: the bounds, and the foreign tables, among the tables' partitions.
-        partition_columns: the partition key columns of tables without a key.
-        rules: the rules of pgsluice's own publications, by the relation that the server sends, for
-            each table; None without.
-        witnesses: versions of catalog rows.
-        options: see :func:`source_tables`.
-    """
+    """The catalog's data of all tables, read in one query for each kind; by the table's OID, but
+    ``facts`` by that of the published relation."""
 
     facts: Mapping[int, RelationFacts]
     leaves: Mapping[int, Mapping[int, Filenode]]

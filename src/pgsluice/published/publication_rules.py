@@ -57,12 +57,10 @@ class PublicationRules:
         Raises:
             ConfigError: the file cannot be read.
         """
-        chosen = self._chosen
-        for subscription in config.subscriptions:
-            if subscription.name != name:
-                continue
-            if config.publications is not None and subscription.publications is not None:
-                chosen = Statements.read(config.publications), subscription.publications
+        chosen, section = self._chosen, config.publications
+        for one in config.subscriptions:
+            if one.name == name and section is not None and one.publications is not None:
+                chosen = Statements.read(section), one.publications
 
         def take() -> None:
             self._chosen = chosen

@@ -23,7 +23,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import source_tables
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.replication import source_errors
-from pgsluice.spool import Spool, find_record
+from pgsluice.spool import Spool
 from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.spool.lock import subscription_lock
@@ -35,7 +35,7 @@ from pgsluice.subscription.base.comparing import (
     failure_reason,
     standing_rows,
 )
-from pgsluice.subscription.base.options import rejects_place, table_options
+from pgsluice.subscription.base.options import begun_record, rejects_place, table_options
 from pgsluice.subscription.running.run import run
 from pgsluice.subscription.verifying.standing import standing
 from pgsluice.verification import EVERYTHING, Comparison, Extent
@@ -186,12 +186,7 @@ def verify(
 
 
 def _check(config: Config, subscription: SubscriptionConfig, titles: Collection[str]) -> None:
-    record = find_record(config.spool.place, subscription.name)
-    if record is None:
-        raise ConfigError(
-            f'pgsluice has not replicated anything for subscription "{subscription.name}" yet',
-            hint="start `pgsluice run CONFIG` first",
-        )
+    record = begun_record(config, subscription)
     if subscription.sink.type != "delta":
         raise ConfigError(
             f'pgsluice cannot verify targets of the sink type "{subscription.sink.type}"',

@@ -52,10 +52,6 @@ class Barrier:
     position: Lsn | None
     titles: tuple[str, ...] = ()
 
-    def concerns(self, title: str) -> bool:
-        """Whether the answer needs this table."""
-        return not self.titles or title in self.titles
-
 
 @dataclass(frozen=True, slots=True)
 class StandingTable:
@@ -158,7 +154,7 @@ def standing_tables(
     tables = {
         oid: table
         for oid, table in {**record.unpublished, **record.tables}.items()
-        if barrier.concerns(table.title)
+        if not barrier.titles or table.title in barrier.titles
     }
     reasons = {
         oid: _reason(table, record.position, barrier.position) for oid, table in tables.items()

@@ -21,7 +21,7 @@ from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.identity import CURRENT, TargetIdentity, TargetMode
 from pgsluice.sinks.target import TableOptions
 from pgsluice.spark.session.master import DEFAULT_MASTER, local_cores
-from pgsluice.spool import Spool, TableRecord, TargetName, find_record
+from pgsluice.spool import Spool, SubscriptionRecord, TableRecord, TargetName, find_record
 from pgsluice.spool.layout import REJECTS, tasks_path
 from pgsluice.spool.object_storage import folder_of
 from pgsluice.stores.places import folder_at
@@ -158,6 +158,21 @@ def rejects_place(
     )
 
 
+def begun_record(config: Config, subscription: SubscriptionConfig) -> SubscriptionRecord:
+    """The record of a subscription.
+
+    Raises:
+        ConfigError: nothing was replicated yet.
+    """
+    record = find_record(config.spool.place, subscription.name)
+    if record is None:
+        raise ConfigError(
+            f'pgsluice has not replicated anything for subscription "{subscription.name}" yet',
+            hint="start `pgsluice run CONFIG` first",
+        )
+    return record
+
+
 def stored_rejects(config: Config, subscription: SubscriptionConfig) -> pa.Table:
     """The rows of a subscription's rejects table, in the columns of
     :data:`pgsluice.rejects.table.SCHEMA`; each table has the name that it has now.
@@ -166,12 +181,7 @@ def stored_rejects(config: Config, subscription: SubscriptionConfig) -> pa.Table
         ConfigError: nothing was replicated yet.
         PgsluiceError: the table cannot be read.
     """
-    record = find_record(config.spool.place, subscription.name)
-    if record is None:
-        raise ConfigError(
-            f'pgsluice has not replicated anything for subscription "{subscription.name}" yet',
-            hint="start `pgsluice run CONFIG` first",
-        )
+    record = begun_record(config, subscription)
     spool_id = Spool.open(config.spool.place).identity.spool_id
     place = rejects_place(config, subscription, spool_id)
     rows = pa.Table.from_batches([] if place is None else place.table().batches(), SCHEMA)

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,22 +84,22 @@ def run(
     stop = stop if stop is not None else threading.Event()
     try:
         with ExitStack() as stack:
-            in_force = _InForce(config, once=once, captures=captures, waits=waits)
-            _run(in_force, chosen, report or _ignore, stop, reread, stack, owns_process)
+            _run(
+                config,
+                chosen,
+                report or _ignore,
+                stop,
+                reread,
+                stack,
+                once=once,
+                captures=captures,
+                owns_process=owns_process,
+                waits=waits,
+            )
     except Exception:
         # Asked to stop, whatever was cut off fails in its own way; the next start goes on.
         if not stop.is_set():
             raise
-
-
-@dataclass(slots=True)
-class _InForce:
-    """What a run was asked for, with the configuration that is in force."""
-
-    config: Config
-    once: bool
-    captures: bool
-    waits: Waits
 
 
 def _on_disks(config: Config, chosen: Sequence[SubscriptionConfig]) -> Iterator[Path]:
@@ -115,15 +114,19 @@ def _on_disks(config: Config, chosen: Sequence[SubscriptionConfig]) -> Iterator[
 
 
 def _run(
-    asked: _InForce,
+    config: Config,
     chosen: Sequence[SubscriptionConfig],
     report: Callable[[MetricsEvent], None],
     stop: threading.Event,
     reread: Callable[[], Config | None],
     stack: ExitStack,
+    *,
+    once: bool,
+    captures: bool,
     owns_process: bool,
+    waits: Waits,
 ) -> None:
-    config, once, waits, began_at = asked.config, asked.once, asked.waits, time.time()
+    in_force, began_at = config, time.time()
     session = stack.enter_context(RunSession(config, report, owns_process=owns_process))
     # The JVM starts beside all that comes before the first copies.
     if not once or _copies_wait(config, chosen):
@@ -146,7 +149,7 @@ def _run(
         make_sink(sink_options(subscription))
     stack.enter_context(shared_folders(_on_disks(config, chosen)))
     stack.enter_context(capture_states(config.spool.folder, report))
-    if asked.captures:
+    if captures:
         report(RunStep("preparing the slot"))
         prepared = stack.enter_context(
             prepare_source(config, export_snapshot=True, is_stopping=stop.is_set)
@@ -159,7 +162,7 @@ def _run(
     stores = [open_record(config, subscription) for subscription in chosen]
     target = _flush_lsn(config) if once else None
     capture: CaptureProcess | None = None
-    if asked.captures:
+    if captures:
         capture = stack.enter_context(CaptureProcess(config, once=once))
 
     def look() -> None:
@@ -169,11 +172,11 @@ def _run(
             capture.check()
 
     def work(spark: ContextOnDemand) -> None:
+        nonlocal in_force
         report(RunStep("looking at the tables"))
         scheduler = CopyScheduler(spark)
         receives_once = ReceivedOnce(config, capture, stop) if capture and once else None
         received = receives_once or ReceivedLive(config, waits.capture_s)
-        in_force = asked.config
         drivers = [
             SubscriptionDriver(in_force, store, report, scheduler, received, waits)
             for store in stores
@@ -182,7 +185,7 @@ def _run(
         try:
             RunLoop(reloading, spark, capture, drivers, stop, receives_once).run(prepared, target)
         finally:
-            asked.config = reloading.config
+            in_force = reloading.config
 
     restarting(
         lambda: session.session(look),

@@ -155,19 +155,15 @@ class RunningSubscription:
         self.driver.looks.look()
         self.driver.copies.run(first=snapshot, stop=self._ending)
 
-    def _with_source(
-        self,
-        work: Callable[[], None],
-        awaited: tuple[type[PgsluiceError], ...] = (SourceUnreachable,),
-    ) -> None:
-        """Call a function that needs the server, and repeat it after errors that are awaited.
+    def _with_source(self, work: Callable[[], None]) -> None:
+        """Call a function that needs the server, and repeat it while the server is unreachable.
 
         Capture runs by now, and ends with an error if waiting is useless.
         """
         while not self._ending.is_set():
             try:
                 work()
-            except awaited as error:
+            except SourceUnreachable as error:
                 self.driver.log_once(str(error))
                 self._ending.wait(self._retry_s)
             else:
