@@ -67,11 +67,7 @@ _TRUNCATE: Final = CHANGE_TYPES.index("truncate")
 
 @dataclass(frozen=True, slots=True)
 class LogColumns:
-    """The change columns of a log.
-
-    Attributes:
-        prefix: the start of their names.
-    """
+    """The change columns of a log, whose names begin with the prefix."""
 
     prefix: str
 

@@ -29,12 +29,7 @@ _NULL = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True, slots=True)
 class KeyNumbers:
-    """The numbers of n keys.
-
-    Attributes:
-        numbers: n.
-        are_exact: whether different keys have different numbers.
-    """
+    """The numbers of n keys, and whether they are exact: different keys have different numbers."""
 
     numbers: Numbers
     are_exact: bool

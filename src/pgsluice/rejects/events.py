@@ -63,14 +63,9 @@ class Event(NamedTuple):
 
 
 class RejectedValues:
-    """Takes the values that do not fit out of one table's changes or copied rows.
-
-    Changes are given in commit order, all at once or piece by piece.
-
-    Args:
-        accepts: values may be rejected; otherwise they stay, and lead to an error.
-        open_keys: the keys with open rejects.
-    """
+    """Takes the values that do not fit out of one table's changes, in commit order, all at once or
+    piece by piece, or out of copied rows. Unless it accepts them, they stay, and lead to an
+    error."""
 
     def __init__(self, open_keys: Keys, *, accepts: bool) -> None:
         self._accepts = accepts
@@ -230,11 +225,7 @@ class RejectedValues:
 
 
 class _KeyedChanges(NamedTuple):
-    """Changes with the keys of their tuples.
-
-    Attributes:
-        unfit: column -> mask over the new tuples.
-    """
+    """Changes with the keys of their tuples; ``unfit``: column -> mask over the new tuples."""
 
     run: RelationChanges
     unfit: Mapping[str, Mask]

@@ -70,11 +70,7 @@ class EventFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EventFiles:
-    """The files of one subscription; picklable.
-
-    Attributes:
-        folder: nobody else writes there.
-    """
+    """The files of one subscription, in a folder where nobody else writes; picklable."""
 
     folder: Folder
 

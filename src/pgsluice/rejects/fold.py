@@ -61,12 +61,7 @@ class Reject(NamedTuple):
 
 
 class TableRejects:
-    """The rejects of one table.
-
-    Args:
-        relation, namespace, name: see :class:`Reject`; for new ones.
-        stored: what the rejects table has of it.
-    """
+    """The rejects of one table: those that the rejects table has (``stored``), and new ones."""
 
     def __init__(
         self, relation: int, namespace: str, name: str, stored: Iterable[Reject] = ()
@@ -114,11 +109,8 @@ class TableRejects:
 
 
 class _State:
-    """The open rejects between two events.
-
-    Attributes:
-        touched: the rejects that events made or resolved, by identity.
-    """
+    """The open rejects between two events; ``touched``: those that events made or resolved, by
+    identity."""
 
     def __init__(self, stored: Iterable[Reject], after: int | None) -> None:
         self.touched: dict[tuple[str, str, int, int], Reject] = {}

@@ -76,12 +76,8 @@ class TargetTable:
 
 @dataclass(frozen=True, slots=True)
 class AddedColumn:
-    """A column to add to a table.
-
-    Attributes:
-        field: the column, nullable.
-        value: its value in the existing rows, of the field's type; may be NULL.
-    """
+    """A column (nullable) to add to a table, and its value in the existing rows, of the field's
+    type; the value may be NULL."""
 
     field: pa.Field
     value: pa.Scalar

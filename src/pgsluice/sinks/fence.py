@@ -43,12 +43,8 @@ ATTEMPTS = 10
 
 
 class TableWriter:
-    """Writes one target table, each position once; used by one task, never shared.
-
-    Args:
-        table: the required definition of the target.
-        identity: the required origin of its rows.
-    """
+    """Writes one target table, each position once; used by one task, never shared. ``table`` and
+    ``identity`` are its required definition and origin."""
 
     def __init__(self, sink: Sink, table: TargetTable, identity: TargetIdentity) -> None:
         self._table = table

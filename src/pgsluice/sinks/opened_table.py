@@ -31,12 +31,8 @@ _ADOPT = (
 
 
 class OpenedTable:
-    """One target table; it is opened when first needed, and again after an error.
-
-    Args:
-        table: the required definition of the target.
-        identity: the required origin of its rows.
-    """
+    """One target table, with a required definition and origin of its rows; it is opened when first
+    needed, and again after an error."""
 
     def __init__(self, sink: Sink, table: TargetTable, identity: TargetIdentity) -> None:
         self._sink = sink

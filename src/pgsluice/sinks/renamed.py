@@ -35,11 +35,8 @@ _NOT_OURS = "{} (at the target)"
 
 
 class _Columns:
-    """The names of one table's columns, in both directions.
-
-    Args:
-        renamed: source -> target, without columns whose name stays.
-    """
+    """The names of one table's columns, in both directions; ``renamed``: source -> target, without
+    columns whose name stays."""
 
     def __init__(self, renamed: Mapping[str, str]) -> None:
         self._at_target = renamed
@@ -139,12 +136,8 @@ class RenamedTable(TargetTable):
 
 @dataclass(frozen=True, slots=True)
 class RenamingSink:
-    """A sink with other names than the source's; picklable.
-
-    Attributes:
-        sink: the wrapped sink, which uses the names at the target.
-        names: the target's name of each schema, table and column.
-    """
+    """A sink with other names of schemas, tables and columns than the source's, around one that
+    uses the names at the target; picklable."""
 
     sink: Sink
     names: TargetNames
@@ -204,12 +197,7 @@ def rows_at_source(rows: TargetRows, names: TargetNames, title: str) -> TargetRo
 
 class _RenamedHandle:
     """A target table, with the source's names of its columns in all that methods of
-    :class:`.TableHandle` take and return.
-
-    Args:
-        handle: knows the names at the target.
-        columns: what they are.
-    """
+    :class:`.TableHandle` take and return."""
 
     def __init__(self, handle: TableHandle, columns: _Columns) -> None:
         self._handle = handle

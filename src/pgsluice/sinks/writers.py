@@ -56,12 +56,8 @@ def table_writer(sink: Sink, table: TargetTable, identity: TargetIdentity) -> Ta
 
 
 class LogWriter(TableWriter):
-    """Writes one change log, each position once; used by one task, never shared.
-
-    Args:
-        table: the table at the source. Its columns are those of the table or of the log.
-        identity: the required origin of the log's rows; its mode is a log.
-    """
+    """Writes one change log, each position once; used by one task, never shared. The columns of
+    ``table`` are those of the source's table or of the log."""
 
     def __init__(self, sink: Sink, table: TargetTable, identity: TargetIdentity) -> None:
         assert identity.mode.log is not None
@@ -157,12 +153,8 @@ class LogWriter(TableWriter):
 
 
 class HistoryWriter(TableWriter):
-    """Writes one history, each position once; used by one task, never shared.
-
-    Args:
-        table: the table at the source, with or without the history's columns.
-        identity: the required origin of the rows; its mode is a history.
-    """
+    """Writes one history, each position once; used by one task, never shared. ``table`` is the
+    source's, with or without the history's columns."""
 
     def __init__(self, sink: Sink, table: TargetTable, identity: TargetIdentity) -> None:
         assert identity.mode.history is not None
@@ -257,12 +249,8 @@ def refuse_history(table: TargetTable, columns: HistoryColumns) -> None:
 
 
 class MarkingWriter(TableWriter):
-    """Writes one table that keeps deleted rows; used by one task, never shared.
-
-    Args:
-        table: the table at the source, with or without the column.
-        identity: the required origin of its rows; its mode names the column.
-    """
+    """Writes one table that keeps deleted rows; used by one task, never shared. ``table`` is the
+    source's, with or without the column of their times."""
 
     def __init__(self, sink: Sink, table: TargetTable, identity: TargetIdentity) -> None:
         assert identity.mode.deleted_column is not None

@@ -29,11 +29,7 @@ TIME: Final = pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True, slots=True)
 class HistoryColumns:
-    """The columns of a history beside the table's.
-
-    Attributes:
-        prefix: the start of their names.
-    """
+    """The columns of a history beside the table's; their names begin with the prefix."""
 
     prefix: str
 

@@ -39,11 +39,7 @@ _BLOCK_BYTES = 2**20
 
 
 class MappedFile:
-    """A file as it is mapped.
-
-    Args:
-        content: the content, mapped; it holds no file descriptor.
-    """
+    """A cached file that is mapped into memory; its content holds no file descriptor."""
 
     def __init__(self, content: pa.Buffer) -> None:
         self._content = content
@@ -71,11 +67,8 @@ Mapped = TypeVar("Mapped", bound=MappedFile)
 
 
 class OpenFiles(Generic[Mapped]):
-    """The files of one kind that this process has mapped; its threads share them.
-
-    Args:
-        mapped: makes one of its content.
-    """
+    """The files of one kind, which ``mapped`` makes of their content, that this process has mapped;
+    its threads share them."""
 
     def __init__(self, mapped: Callable[[pa.Buffer], Mapped]) -> None:
         self._mapped = mapped

@@ -62,13 +62,8 @@ _SUFFIX = ".rows"
 
 
 class RowCache:
-    """The kept row groups of one table.
-
-    Args:
-        root: the folder of those of all tables.
-        folder: the table's. No two data files have the same name, even if another table is at the
-            same path later.
-    """
+    """The kept row groups of one table, in a folder below ``root``, that of all tables. No two data
+    files have the same name, even if another table is at the same path later."""
 
     def __init__(self, root: Path, folder: Folder) -> None:
         self._root = root
@@ -130,11 +125,8 @@ class RowCache:
 
 
 class KeptGroup(MappedFile):
-    """A kept row group as it is mapped.
-
-    Attributes:
-        batch: its rows.
-    """
+    """A row group of a data file that is kept decoded, mapped into memory; ``batch`` has its
+    rows."""
 
     def __init__(self, content: pa.Buffer) -> None:
         super().__init__(content)

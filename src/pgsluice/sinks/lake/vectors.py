@@ -47,11 +47,7 @@ class Vector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeadRows:
-    """A set in memory, which is not in a file yet.
-
-    Attributes:
-        rows: the row numbers; never changed.
-    """
+    """A set in memory, which is not in a file yet, and is never changed."""
 
     rows: BitMap
 

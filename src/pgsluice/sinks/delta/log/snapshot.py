@@ -31,12 +31,7 @@ name and a write there."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaFile(DataFile):
-    """A live file of a table.
-
-    Attributes:
-        vector: its deletion vector.
-        action: the ``add`` action that added it.
-    """
+    """A live file of a table, with the ``add`` action that added it."""
 
     vector: Descriptor | None = None
     action: Mapping[str, Any] = field(compare=False, repr=False)
@@ -91,12 +86,8 @@ class NewestCommits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaSnapshot(Snapshot):
-    """A table at one version.
-
-    Attributes:
-        transactions: the ``txn`` actions, identifier -> version.
-        commits: the newest commits.
-    """
+    """A table at one version, with its ``txn`` actions, identifier -> version, and its newest
+    commits."""
 
     files: Mapping[str, DeltaFile]
     protocol: Mapping[str, Any]

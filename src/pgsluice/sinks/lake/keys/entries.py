@@ -18,12 +18,8 @@ Indexes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """n rows of one file that have a wanted key, live or deleted.
-
-    Attributes:
-        wanted: n indexes of wanted keys.
-        rows: n row numbers in the file.
-    """
+    """n rows of one file that have a wanted key, live or deleted: n indexes of wanted keys, and n
+    row numbers in the file."""
 
     wanted: Indexes
     rows: Indexes
@@ -66,12 +62,7 @@ class KeyEntries:
 
 
 class Wanted:
-    """The keys to find.
-
-    Args:
-        keys: the key columns.
-        types: the same columns in the table's types.
-    """
+    """The keys to find, by their columns, and the same columns in the table's types."""
 
     def __init__(self, keys: pa.Table, types: pa.Schema) -> None:
         self.keys = keys.select(types.names).cast(types)

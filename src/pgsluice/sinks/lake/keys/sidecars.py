@@ -33,11 +33,7 @@ ROWS_IN_A_RUN = 2**20
 
 
 class Sidecar(MappedFile):
-    """A sidecar as it is mapped.
-
-    Args:
-        content: its runs.
-    """
+    """A sidecar file, with the keys of one data file's rows in runs, mapped into memory."""
 
     def __init__(self, content: pa.Buffer) -> None:
         super().__init__(content)

@@ -38,12 +38,8 @@ _UNITS = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
 
 @dataclass(frozen=True)
 class Layout:
-    """Which rows share files, and their order.
-
-    Attributes:
-        partition_by: the rows of a file have the same values of these.
-        cluster_by: columns by which new files are sorted.
-    """
+    """Which rows share files (those with the same values of ``partition_by``), and their order: new
+    files are sorted by the columns ``cluster_by``."""
 
     partition_by: tuple[Term, ...] = ()
     cluster_by: tuple[str, ...] = ()

@@ -32,11 +32,7 @@ Piece = TypeVar("Piece")
 
 
 class KeyScan:
-    """Finds the rows of keys of one table.
-
-    Args:
-        keys: the key columns in the table's types.
-    """
+    """Finds the rows of keys of one table, whose key columns have the table's types."""
 
     def __init__(self, folder: Folder, keys: pa.Schema) -> None:
         self._folder = folder

@@ -49,12 +49,8 @@ FindsKeys = KeyIndex | KeyScan
 
 @dataclass(slots=True)
 class Merged:
-    """The result of a merge, ready to commit, with its counts.
-
-    Attributes:
-        edit: the edit that contains the changes.
-        rows_copied: unchanged rows that were rewritten.
-    """
+    """The result of a merge, ready to commit, with its counts; ``rows_copied`` are unchanged rows
+    that were rewritten."""
 
     edit: Edit = field(default_factory=Edit)
     rows_inserted: int = 0
@@ -77,14 +73,8 @@ class Merged:
 
 
 class NetMerge:
-    """Merges into one version of a table.
-
-    Args:
-        snapshot: the version.
-        index: finds the rows of keys.
-        table: its title, for messages.
-        rewrites: which files to rewrite.
-    """
+    """Merges into one version of a table with this title, by an index that finds the rows of keys;
+    ``rewrites`` says which files to rewrite."""
 
     _prefix = PREFIX
     """Of the names of new data files."""
@@ -316,14 +306,8 @@ def first_rows(net: NetChanges, types: pa.Schema) -> tuple[pa.Table, int]:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """n live rows with wanted keys.
-
-    Attributes:
-        files: the files that have some.
-        wanted: n indexes of wanted keys.
-        file_of: n indexes of files.
-        rows: n row numbers.
-    """
+    """n live rows with wanted keys: n indexes of wanted keys, n indexes of ``files``, and n row
+    numbers there."""
 
     files: Sequence[DataFile]
     wanted: Indexes

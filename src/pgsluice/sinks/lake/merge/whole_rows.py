@@ -29,12 +29,8 @@ _NUMBERS = pa.schema([pa.field("", pa.int64())])
 
 
 class RowIndex(KeyIndex):
-    """The sidecars of one table with the hashes of its rows.
-
-    Args:
-        rows: the columns by which rows are compared, in the table's types.
-        left_out: the table's other columns.
-    """
+    """The sidecars of one table with the hashes of its rows, which are compared by the columns
+    ``rows``, in the table's types, but not by the columns ``left_out``."""
 
     def __init__(
         self,
