@@ -15,7 +15,7 @@ from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.log.features import refuse_unknown_rules
 from pgsluice.sinks.delta.log.layout import refuse_other_partitions
 from pgsluice.sinks.delta.retention import outdated
-from pgsluice.sinks.delta.upkeep import remove
+from pgsluice.sinks.delta.upkeep import commit_upkeep
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.attempt import attempt
 from pgsluice.sinks.lake.copied_rows import altered_rows
@@ -60,7 +60,7 @@ class DeltaLogHandle(_KeepingHandle):
             gone = outdated(self._snapshot, mode.log, mode.log_retention_s)
         if gone:
             with suppress(Overtaken):  # the next maintenance does it
-                self._snapshot = remove(self._snapshot, gone)
+                self._snapshot = commit_upkeep(self._snapshot, "DELETE", Edit(gone))
         return super().maintain(keep_versions) or self.version > before
 
     @attempt()

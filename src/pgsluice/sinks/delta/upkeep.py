@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
@@ -35,7 +36,6 @@ from pgsluice.sinks.delta.log.reading import remember
 from pgsluice.sinks.delta.log.snapshot import DeltaSnapshot
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.keys.index import KeyIndex
-from pgsluice.sinks.lake.snapshot import DataFile
 from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.sinks.lake.upkeep import files_to_rewrite, leftovers, rewritten, sidecars_of, unneeded
 from pgsluice.stores.local import TEMPORARY_FOLDER
@@ -125,9 +125,12 @@ def keep_up(
     before = snapshot.version - 1
     with suppress(Overtaken):
         if not keeps_vectors and was_merged_on_read(snapshot.configuration):
-            snapshot = drop_vectors(snapshot)
+            files = [file for file in snapshot.files.values() if file.vector is not None]
+            without = definition_without_vectors(snapshot)
+            edit = rewritten(snapshot, files)
+            snapshot = commit_upkeep(snapshot, "REORG", edit, definition=without)
         if chosen := files_to_rewrite(snapshot):
-            snapshot = rewrite(snapshot, chosen, index)
+            snapshot = commit_upkeep(snapshot, "OPTIMIZE", rewritten(snapshot, chosen, index))
         is_at_checkpoint = snapshot.version // CHECKPOINT_EVERY > before // CHECKPOINT_EVERY
         if is_at_checkpoint or _commits_since(snapshot) >= MANY_COMMITS:
             write_checkpoint(snapshot, sink)
@@ -146,48 +149,27 @@ def delete_leftovers(snapshot: DeltaSnapshot, written_before: float) -> None:
     snapshot.folder.delete(*leftovers(snapshot.folder, known, inner, written_before))
 
 
-def rewrite(
-    snapshot: DeltaSnapshot, files: Sequence[DataFile], index: KeyIndex | None = None
+def commit_upkeep(
+    snapshot: DeltaSnapshot,
+    operation: str,
+    edit: Edit,
+    *,
+    definition: Sequence[dict[str, Any]] = (),
+    transactions: Mapping[str, int] = MappingProxyType({}),
 ) -> DeltaSnapshot:
-    """Write the live rows of files to new files, in one commit that changes no data.
+    """Commit an edit that maintenance makes, and actions that change the table's definition.
+
+    If our newest commit is the newest one of the table, this is another one of ours. Otherwise
+    commits of others in between are still checked.
 
     Raises:
         Overtaken: another commit came first.
     """
-    actions, _ = actions_of(snapshot, rewritten(snapshot, files, index))
-    return commit(snapshot, "OPTIMIZE", actions, transactions=_still_ours(snapshot))
-
-
-def remove(snapshot: DeltaSnapshot, names: Sequence[str]) -> DeltaSnapshot:
-    """Remove files with their rows, in one commit.
-
-    Raises:
-        Overtaken: another commit came first.
-    """
-    actions, _ = actions_of(snapshot, Edit([*names]))
-    return commit(snapshot, "DELETE", actions, transactions=_still_ours(snapshot))
-
-
-def drop_vectors(snapshot: DeltaSnapshot) -> DeltaSnapshot:
-    """Rewrite all files with deleted rows, and disable deletion vectors.
-
-    Raises:
-        Overtaken: another commit came first.
-    """
-    files = [file for file in snapshot.files.values() if file.vector is not None]
-    exchanged, _ = actions_of(snapshot, rewritten(snapshot, files))
-    actions = [*definition_without_vectors(snapshot), *exchanged]
-    return commit(snapshot, "REORG", actions, transactions=_still_ours(snapshot))
-
-
-def _still_ours(snapshot: DeltaSnapshot) -> dict[str, int]:
-    """The transaction identifier of our newest commit, if that is the newest commit of the table.
-
-    Otherwise it does not change, so that commits of others in between are still checked.
-    """
-    if snapshot.transaction_version(commit_marker.VERSION) != snapshot.version:
-        return {}
-    return {commit_marker.VERSION: snapshot.version + 1}
+    actions, _ = actions_of(snapshot, edit)
+    is_ours = snapshot.transaction_version(commit_marker.VERSION) == snapshot.version
+    ours = {commit_marker.VERSION: snapshot.version + 1} if is_ours else {}
+    marks = {**transactions, **ours}
+    return commit(snapshot, operation, [*definition, *actions], transactions=marks)
 
 
 def write_checkpoint(snapshot: DeltaSnapshot, sink: DeltaSink) -> None:
@@ -213,7 +195,8 @@ def delete_files(
     folder = snapshot.folder
     gone, remaining = unneeded(snapshot, {*keep_versions}, history_retention_s)
     folder.delete(*gone, *sidecars_of(folder, gone))
-    done = {MAINTAINED: snapshot.version + 1, **_still_ours(snapshot)}
-    made = replace(commit(snapshot, "VACUUM END", [], transactions=done), removed=remaining)
+    done = {MAINTAINED: snapshot.version + 1}
+    made = commit_upkeep(snapshot, "VACUUM END", Edit(), transactions=done)
+    made = replace(made, removed=remaining)
     remember(made)
     return made

@@ -63,7 +63,7 @@ def joined_edit(
 ) -> Edit:
     """The edit that contains the changes of all tasks, which start from this version; unless it
     keeps vectors, files with deleted rows are rewritten."""
-    share = _Share.joined([_Share.decode(part.payload) for part in staged])
+    share = _Share.of(staged)
     return edit_of(snapshot, share.new, share.gone, share.dead, keeps_vectors=keeps_vectors)
 
 
@@ -106,9 +106,8 @@ def edit_of(
 
 def discard_changes(folder: Folder, staged: Iterable[StagedChanges]) -> None:
     """Delete staged files that nothing commits, as far as possible now."""
-    new = [file for part in staged for file in _Share.decode(part.payload).new]
     with suppress(OSError, StoreError):
-        folder.delete(*with_sidecars(folder, new))
+        folder.delete(*with_sidecars(folder, _Share.of(staged).new))
 
 
 def forget_sidecars(
@@ -116,7 +115,7 @@ def forget_sidecars(
 ) -> KeyIndex | None:
     """Delete the sidecars of files that only tasks had, or that the commit of the version ``made``
     removed; returns the table's sidecars, None if the changes have no key."""
-    key = _Share.joined([_Share.decode(part.payload) for part in staged]).key
+    key = _Share.of(staged).key
     if not key:
         return None
     index = KeyIndex.of(made, cache_dir, key)
@@ -200,8 +199,9 @@ class _Share:
     dead: Mapping[str, BitMap]
 
     @classmethod
-    def joined(cls, shares: Sequence[_Share]) -> _Share:
-        """Combine the shares of all tasks."""
+    def of(cls, staged: Iterable[StagedChanges]) -> _Share:
+        """What all tasks have staged."""
+        shares = [cls._decode(part.payload) for part in staged]
         dead: dict[str, BitMap] = {}
         for share in shares:
             for name, rows in share.dead.items():
@@ -220,7 +220,7 @@ class _Share:
         return json.dumps(share).encode()
 
     @classmethod
-    def decode(cls, payload: bytes) -> _Share:
+    def _decode(cls, payload: bytes) -> _Share:
         """From that JSON."""
         value = json.loads(payload)
         dead = {

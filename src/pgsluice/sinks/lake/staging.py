@@ -153,7 +153,7 @@ def _write_file(
         folder.write(path) as stream,
         pq.ParquetWriter(
             stream,
-            _stored_schema(schema),
+            stored_schema(schema),
             compression=codec,
             use_dictionary=_repeating(following[0]),
             write_statistics=_indexed_columns(following[0]),
@@ -161,7 +161,7 @@ def _write_file(
     ):
         is_full, size = False, 0
         while following and not is_full:
-            writer.write_batch(_stored(following[0]))
+            writer.write_batch(stored_rows(following[0]))
             size += following[0].nbytes
             if index is not None and (some := index.keys_of(following[0])) is not None:
                 keys.append(some)
@@ -185,7 +185,7 @@ def _write_file(
     return file, pa.Table.from_batches(keys) if keys else None
 
 
-def _stored(batch: pa.RecordBatch) -> pa.RecordBatch:
+def stored_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows as they are in a file."""
     for place, field in enumerate(batch.schema):
         if field.type == VARIANT:
@@ -194,7 +194,8 @@ def _stored(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _stored_schema(schema: pa.Schema) -> pa.Schema:
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """Columns as they are in a file."""
     fields = (field.with_type(STORED) if field.type == VARIANT else field for field in schema)
     return pa.schema(list(fields), schema.metadata)
 

@@ -14,9 +14,10 @@ from deltalake import Schema as DeltaSchema
 from pgsluice.definitions.source_tables import TableComments
 from pgsluice.errors import TableError
 from pgsluice.hints import copy_again
+from pgsluice.sinks.lake.staging import stored_rows, stored_schema
 from pgsluice.sinks.target import refuse_other_case
 from pgsluice.types.nested.variants import ARROW as VARIANT
-from pgsluice.types.nested.variants import STORED, stored
+from pgsluice.types.nested.variants import STORED
 
 NAIVE_TIMESTAMPS, VARIANTS = "timestampNtz", "variantType"
 _FEATURES = {
@@ -87,12 +88,8 @@ def delta_schema(schema: pa.Schema) -> DeltaSchema:
 
 def as_stored(rows: pa.Table) -> pa.Table:
     """Rows in the types of files, which deltalake wants."""
-    for place, field in enumerate(rows.schema):
-        if field.type == VARIANT:
-            chunks = map(stored, rows.column(place).chunks)
-            values = pa.chunked_array(chunks, STORED)
-            rows = rows.set_column(place, field.with_type(STORED), values)
-    return rows
+    batches = map(stored_rows, rows.to_batches())
+    return pa.Table.from_batches(batches, stored_schema(rows.schema))
 
 
 def _variant_or_same(parsed: dict[str, Any]) -> dict[str, Any] | str:
