@@ -8,6 +8,7 @@ root's by name).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -36,24 +37,30 @@ class Projection:
     @classmethod
     def of(cls, resolution: Resolution, changes: RelationChanges) -> Projection:
         """The projection of the current definition of a relation."""
-        relation, root = changes.relation, resolution.published_as
+        relation, facts, root = changes.relation, changes.facts, resolution.published_as
         order = {column.name: number for number, column in enumerate(root.columns)}
         column_indexes = _published(resolution, changes)
         if root.oid != resolution.table.oid:
             column_indexes.sort(
                 key=lambda index: order.get(relation.columns[index].name, len(order))
             )
+        columns = tuple(relation.columns[index] for index in column_indexes)
+        named: dict[str, Any] = {"oid": root.oid, "namespace": root.namespace, "name": root.name}
+        if facts is not None:
+            facts = replace(
+                facts.with_published_keys({column.name for column in columns}),
+                kind=root.kind,
+                root_oid=root.oid,
+                root_namespace=root.namespace,
+                root_name=root.name,
+                columns=facts.columns
+                if root.oid == facts.oid
+                else tuple(sorted(facts.columns, key=lambda one: order.get(one.name, len(order)))),
+                **named,
+            )
         return cls(
-            relation=replace(
-                relation,
-                oid=root.oid,
-                namespace=root.namespace,
-                name=root.name,
-                columns=tuple(relation.columns[index] for index in column_indexes),
-            ),
-            facts=_facts(
-                resolution, changes, {relation.columns[index].name for index in column_indexes}
-            ),
+            relation=replace(relation, columns=columns, **named),
+            facts=facts,
             schema=pa.schema([changes.schema.field(index) for index in column_indexes]),
             column_indexes=column_indexes,
         )
@@ -86,26 +93,3 @@ def _published(resolution: Resolution, changes: RelationChanges) -> list[int]:
         for index, column in enumerate(changes.relation.columns)
         if (generated.get(column.name, "") in sent if listed is None else column.name in listed)
     ]
-
-
-def _facts(
-    resolution: Resolution, changes: RelationChanges, published: set[str]
-) -> RelationFacts | None:
-    facts, root = changes.facts, resolution.published_as
-    if facts is None:
-        return None
-    order = {column.name: number for number, column in enumerate(root.columns)}
-    columns = facts.columns
-    if root.oid != facts.oid:
-        columns = tuple(sorted(columns, key=lambda column: order.get(column.name, len(order))))
-    return replace(
-        facts.with_published_keys(published),
-        oid=root.oid,
-        namespace=root.namespace,
-        name=root.name,
-        kind=root.kind,
-        root_oid=root.oid,
-        root_namespace=root.namespace,
-        root_name=root.name,
-        columns=columns,
-    )

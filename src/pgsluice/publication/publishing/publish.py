@@ -28,7 +28,7 @@ pgoutput_truncate).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -98,9 +98,6 @@ class Publisher:
     leaves: frozenset[int]
     sends_root_truncates: bool
     filters: Mapping[int, FilterEvaluator | None]
-    _checked: dict[tuple[int, ReplicaIdentity], SqlRefused | None] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
 
     @classmethod
     def of(
@@ -199,22 +196,13 @@ class Publisher:
         verbs: tuple[Literal["update", "delete"], ...] = ("update", "delete")
         for verb in verbs:
             first = np.flatnonzero(acting & (changes.actions == _ACTIONS[verb]))[:1]
-            if len(first) and (error := self._violation(verb, identity)) is not None:
-                raise _refused(error, changes, int(first[0]))
-
-    def _violation(
-        self, verb: Literal["update", "delete"], identity: ReplicaIdentity
-    ) -> SqlRefused | None:
-        key = _ACTIONS[verb], identity
-        if key not in self._checked:
-            self._checked[key] = None
+            if not len(first):
+                continue
+            table = self.resolution.table
             try:
-                check_replica_identity(
-                    verb, self.publications, self.resolution.table, self.catalog, identity
-                )
+                check_replica_identity(verb, self.publications, table, self.catalog, identity)
             except SqlRefused as error:
-                self._checked[key] = error
-        return self._checked[key]
+                raise _refused(error, changes, int(first[0])) from None
 
 
 def publish_all(

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
-from pgsluice.definitions.publications import Publication
+from pgsluice.definitions.publications import Publication, PublicationTable
 from pgsluice.definitions.source_tables import SourceCatalog, SourceTable
+from pgsluice.definitions.text_rules import TextRules
 from pgsluice.publication.publishing.resolution import has, topmost_ancestor
 from pgsluice.publication.statements.filters import bind_filter
 from pgsluice.sql import SqlRefused
@@ -73,10 +75,18 @@ def check_replica_identity(
         for publication in publications
         if action in publication.publish and _publishes(publication, table, catalog)
     ]
-    for reason in (_bad_filter, _bad_columns, _bad_generated):
-        for publication in acting:
-            if detail := reason(publication, table, catalog, identity):
-                raise SqlRefused(verb, detail=detail)
+    rules = [
+        (publication, deciding, publication.table(deciding.oid) or PublicationTable(""))
+        for publication in acting
+        for deciding in (_deciding(publication, table, catalog),)
+    ]
+    objections = chain(
+        (_bad_filter(one, table, identity, catalog.text_rules) for _, table, one in rules),
+        (_bad_columns(one, identity) for _, _, one in rules),
+        (_bad_generated(publication, one, table, identity) for publication, _, one in rules),
+    )
+    if detail := next(filter(None, objections), None):
+        raise SqlRefused(verb, detail=detail)
     if acting and identity.kind != _FULL and not identity.columns:
         to_do = "updating" if action == "update" else "deleting from"
         raise SqlRefused(
@@ -101,22 +111,17 @@ def _deciding(publication: Publication, table: SourceTable, catalog: SourceCatal
 
 
 def _bad_filter(
-    publication: Publication, table: SourceTable, catalog: SourceCatalog, identity: ReplicaIdentity
+    named: PublicationTable, table: SourceTable, identity: ReplicaIdentity, text_rules: TextRules
 ) -> str | None:
-    deciding = _deciding(publication, table, catalog)
-    named = publication.table(deciding.oid)
-    if identity.kind == _FULL or named is None or named.where is None:
+    if identity.kind == _FULL or named.where is None:
         return None
-    if bind_filter(named.where, deciding, catalog.text_rules).columns <= identity.columns:
+    if bind_filter(named.where, table, text_rules).columns <= identity.columns:
         return None
     return "Column used in the publication WHERE expression is not part of the replica identity."
 
 
-def _bad_columns(
-    publication: Publication, table: SourceTable, catalog: SourceCatalog, identity: ReplicaIdentity
-) -> str | None:
-    named = publication.table(_deciding(publication, table, catalog).oid)
-    if named is None or named.columns is None:
+def _bad_columns(named: PublicationTable, identity: ReplicaIdentity) -> str | None:
+    if named.columns is None:
         return None
     if identity.kind != _FULL and identity.columns <= frozenset(named.columns):
         return None
@@ -124,16 +129,13 @@ def _bad_columns(
 
 
 def _bad_generated(
-    publication: Publication, table: SourceTable, catalog: SourceCatalog, identity: ReplicaIdentity
+    publication: Publication, named: PublicationTable, table: SourceTable, identity: ReplicaIdentity
 ) -> str | None:
-    named = publication.table(_deciding(publication, table, catalog).oid)
-    has_list = named is not None and named.columns is not None
-    if has_list and identity.kind != _FULL:
+    if named.columns is not None and identity.kind != _FULL:
         return None
-    is_stored_sent = publication.publish_generated_columns == "stored"
+    sent = ("", "s") if publication.publish_generated_columns == "stored" else ("",)
     for column in table.columns:
         is_identity = identity.kind == _FULL or column.name in identity.columns
-        is_unpublished = column.generated == "v" or (column.generated == "s" and not is_stored_sent)
-        if is_identity and is_unpublished:
+        if is_identity and column.generated not in sent:
             return "Replica identity must not contain unpublished generated columns."
     return None

@@ -28,8 +28,6 @@ from pgsluice.publication.statements.parameters import with_parameters
 from pgsluice.publication.statements.syntax import (
     AlterObjects,
     AlterParameters,
-    Change,
-    ChangeOwner,
     CreatePublication,
     DropPublications,
     RenamePublication,
@@ -52,26 +50,24 @@ def execute(
         case CreatePublication():
             return _create(publications, statement, catalog)
         case AlterObjects():
-            publication = _existing(publications, statement.name)
+            publication = existing(publications, statement.name)
             return publications.with_publication(_alter_objects(publication, statement, catalog))
         case AlterParameters():
-            publication = _existing(publications, statement.name)
+            publication = existing(publications, statement.name)
             changed = _alter_parameters(publication, statement, catalog)
             return publications.with_publication(changed)
         case RenamePublication():
             return _rename(publications, statement)
-        case ChangeOwner():
-            _existing(publications, statement.name)
-            return publications
         case DropPublications():
             for name in () if statement.if_exists else statement.names:
-                _existing(publications, name)
+                existing(publications, name)
             return publications.without(statement.names)
         case _:
             assert_never(statement)
 
 
-def _existing(publications: Publications, name: str) -> Publication:
+def existing(publications: Publications, name: str) -> Publication:
+    """The publication with this name; raises SqlRefused if there is none."""
     publication = publications.get(name)
     if publication is None:
         raise SqlRefused(f'publication "{name}" does not exist')
@@ -99,7 +95,7 @@ def _create(
 
 
 def _rename(publications: Publications, statement: RenamePublication) -> Publications:
-    publication = _existing(publications, statement.name)
+    publication = existing(publications, statement.name)
     _not_existing(publications, statement.new_name)
     renamed = replace(publication, name=statement.new_name)
     return publications.without([statement.name]).with_publication(renamed)
@@ -177,14 +173,11 @@ def _alter_objects(
             f'publication "{publication.name}" is defined as FOR ALL TABLES',
             detail=f"{kind} cannot be added to or dropped from FOR ALL TABLES publications.",
         )
-    match statement.change:
-        case Change.ADD:
-            return _add_schemas(_add_tables(publication, tables, schemas, catalog), schemas)
-        case Change.SET:
-            return _set_objects(publication, tables, schemas, catalog)
-        case Change.DROP:
-            without = _drop_tables(publication, tables, catalog)
-            return _drop_schemas(without, schemas)
+    if statement.change == "add":
+        return _add_schemas(_add_tables(publication, tables, schemas, catalog), schemas)
+    if statement.change == "set":
+        return _set_objects(publication, tables, schemas, catalog)
+    return _drop_schemas(_drop_tables(publication, tables, catalog), schemas)
 
 
 def _add_tables(

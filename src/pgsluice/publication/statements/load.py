@@ -15,7 +15,7 @@ from pgsluice.config import PublicationsConfig
 from pgsluice.definitions.publications import Publication, Publications
 from pgsluice.definitions.source_tables import SourceCatalog
 from pgsluice.errors import ConfigError
-from pgsluice.publication.statements.execute import execute
+from pgsluice.publication.statements.execute import execute, existing
 from pgsluice.publication.statements.parameters import with_parameters
 from pgsluice.publication.statements.parse import parse_statements
 from pgsluice.publication.statements.syntax import (
@@ -139,10 +139,4 @@ def subscribed(publications: Publications, names: Iterable[str]) -> tuple[Public
     Raises:
         SqlRefused: one does not exist.
     """
-    chosen = []
-    for name in names:
-        publication = publications.get(name)
-        if publication is None:
-            raise SqlRefused(f'publication "{name}" does not exist')
-        chosen.append(publication)
-    return tuple(chosen)
+    return tuple(existing(publications, name) for name in names)

@@ -16,7 +16,8 @@ from pgsluice.publication.statements.syntax import Parameter
 from pgsluice.sql import SqlRefused
 
 _BOOLEANS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
-_LISTED = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^\s,"]+))\s*')
+_NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,"]+)')
+_LIST = re.compile(rf"\s*(?:{_NAME.pattern})\s*(?:,\s*(?:{_NAME.pattern})\s*)*")
 
 
 def with_parameters(publication: Publication, parameters: Iterable[Parameter]) -> Publication:
@@ -51,25 +52,12 @@ def _actions(parameter: Parameter) -> tuple[Action, ...]:
 
 def _split_names(text: str) -> list[str]:
     """Split names at their commas and fold those without quotes (SplitIdentifierString)."""
-    text = text.strip(" \t\n\r\f\v")
-    names: list[str] = []
-    index = 0
-    while index < len(text) or names:
-        match = _LISTED.match(text, index)
-        if match is None:
-            raise _bad_list()
-        names.append(match[2].lower() if match[1] is None else match[1].replace('""', '"'))
-        index = match.end()
-        if index == len(text):
-            break
-        if text[index] != ",":
-            raise _bad_list()
-        index += 1
-    return names
-
-
-def _bad_list() -> SqlRefused:
-    return SqlRefused('invalid list syntax in parameter "publish"')
+    if text.strip() and not _LIST.fullmatch(text):
+        raise SqlRefused('invalid list syntax in parameter "publish"')
+    return [
+        name[2].lower() if name[1] is None else name[1].replace('""', '"')
+        for name in _NAME.finditer(text)
+    ]
 
 
 def _boolean(parameter: Parameter) -> bool:

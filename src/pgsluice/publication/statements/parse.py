@@ -18,8 +18,6 @@ from pgsluice.publication.statements.filters import check_syntax
 from pgsluice.publication.statements.syntax import (
     AlterObjects,
     AlterParameters,
-    Change,
-    ChangeOwner,
     CreatePublication,
     DropPublications,
     Parameter,
@@ -119,15 +117,11 @@ class _Parser(TokenCursor):
         if self.accept_keyword("owner"):
             self.expect_keyword("to")
             self._role()
-            return ChangeOwner(name)
-        if self.accept_keyword("add"):
-            return AlterObjects(name, Change.ADD, self.objects())
-        if self.accept_keyword("drop"):
-            return AlterObjects(name, Change.DROP, self.objects())
-        self.expect_keyword("set")
-        if self.token.is_punctuation("("):
+            return AlterParameters(name, ())
+        change = self.expect_keyword("add", "drop", "set").value
+        if change == "set" and self.token.is_punctuation("("):
             return AlterParameters(name, self._definition())
-        return AlterObjects(name, Change.SET, self.objects())
+        return AlterObjects(name, change, self.objects())
 
     def _drop(self) -> DropPublications:
         if_exists = False

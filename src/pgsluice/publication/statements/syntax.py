@@ -8,7 +8,6 @@ Source: src/include/nodes/parsenodes.h (CreatePublicationStmt and its neighbours
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import TypeAlias
 
 
@@ -68,26 +67,18 @@ class CreatePublication:
     parameters: tuple[Parameter, ...] = ()
 
 
-class Change(Enum):
-    """What ALTER PUBLICATION does with the listed objects."""
-
-    ADD = "ADD"
-    SET = "SET"
-    DROP = "DROP"
-
-
 @dataclass(frozen=True, slots=True)
 class AlterObjects:
-    """``ALTER PUBLICATION name ADD | SET | DROP objects``."""
+    """``ALTER PUBLICATION name ADD | SET | DROP objects``; ``change`` is the word in lower case."""
 
     name: str
-    change: Change
+    change: str
     objects: tuple[PublicationObject, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AlterParameters:
-    """``ALTER PUBLICATION name SET (…)``."""
+    """``ALTER PUBLICATION name SET (…)``; ``OWNER TO`` sets none, since ours have one owner."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -102,13 +93,6 @@ class RenamePublication:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeOwner:
-    """``ALTER PUBLICATION name OWNER TO …``: accepted without effect, since ours have one owner."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class DropPublications:
     """``DROP PUBLICATION [IF EXISTS] a, b [CASCADE | RESTRICT]``."""
 
@@ -117,10 +101,5 @@ class DropPublications:
 
 
 Statement: TypeAlias = (
-    CreatePublication
-    | AlterObjects
-    | AlterParameters
-    | RenamePublication
-    | ChangeOwner
-    | DropPublications
+    CreatePublication | AlterObjects | AlterParameters | RenamePublication | DropPublications
 )
