@@ -389,12 +389,12 @@ def test_sessions_share_the_pages_of_a_table(
         can_divide = first.info.server_version >= 140000
         assert (len(ranges.conditions) > 1) is can_divide
         if can_divide:
-            alone = page_ranges(first, sql.Identifier("public", "t"), 1, 2**20)
+            alone = page_ranges(first, sql.Identifier("public", "t"), 1, Extent(rate=2**20))
             assert len(alone.conditions) > 1
             assert 1 < alone.range_s < 6, "2 MiB, or a little more, of each partition"
         else:
             with pytest.raises(PgsluiceError, match="from PostgreSQL 14 on"):
-                page_ranges(first, sql.Identifier("public", "t"), 1, 2**20)
+                page_ranges(first, sql.Identifier("public", "t"), 1, Extent(rate=2**20))
         ids = pa.array(range(1, rows + 1), pa.int32())
         target = pa.table({"id": ids, "v": pa.repeat("v" * 200, rows)})
         assert compare(first, "public.t", ArrowRows(target), helpers=helpers).equal

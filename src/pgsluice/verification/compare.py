@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 import psycopg
+from psycopg import sql
 
 from pgsluice.errors import PgsluiceError
 from pgsluice.verification.digest import MOST_SHOWN, Digest, Digests, Int64s, Key, Mask
 from pgsluice.verification.masked_text import give_secrets
-from pgsluice.verification.page_ranges import EVERYTHING, Extent
+from pgsluice.verification.page_ranges import EVERYTHING, Extent, page_ranges
 from pgsluice.verification.postgres_text import TextForm
 from pgsluice.verification.source import ComparedTable, SourceSide, one_snapshot, rejected_at_source
 from pgsluice.verification.target import DeltaRows, KeyRanges, Rejected, TargetRows, TargetSide
@@ -156,7 +157,9 @@ def compare(
         sessions = (connection, *helpers)
         for session in sessions:
             give_secrets(session, facts.masks.values())
-        ours = SourceSide(sessions, facts, rows.schema, names, key_names, extent)
+        name = sql.Identifier(facts.namespace, facts.name)
+        ranges_of_pages = page_ranges(connection, name, len(sessions), extent)
+        ours = SourceSide(sessions, facts, rows.schema, names, key_names, ranges_of_pages)
         rejects = rejected_at_source(connection, facts, rows.schema, rejected)
         theirs = TargetSide(rows, names, key_names, forms, rejects)
         # The server works while the target's rows are hashed here.

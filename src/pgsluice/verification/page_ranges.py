@@ -101,29 +101,28 @@ class PageRanges:
 
     Attributes:
         conditions: one for each range; a single one that is always true: the whole table.
+        extent: says when to stop.
         range_s: how long reading a range has to take at least, in seconds; 0.0: no time.
     """
 
     conditions: tuple[sql.Composed, ...]
+    extent: Extent
     range_s: float = 0.0
 
 
 def page_ranges(
-    connection: Connection, table: sql.Identifier, sessions: int, rate: int | None = None
+    connection: Connection, table: sql.Identifier, sessions: int, extent: Extent = EVERYTHING
 ) -> PageRanges:
     """Divide a table among sessions; one range if the table is small, the server cannot read
     ranges, or the role may not read ctid.
 
     Args:
-        connection: a connection to the source.
-        table: its qualified name.
-        sessions: the number of sessions.
-        rate: how much all sessions may read, in bytes per second; None: no limit.
+        extent: has the rate of all sessions together.
 
     Raises:
         PgsluiceError: the table is not small, and cannot be read at a rate.
     """
-    whole = PageRanges((sql.SQL("true").format(),))
+    rate, whole = extent.rate, PageRanges((sql.SQL("true").format(),), extent)
     can_read_ranges = connection.info.server_version >= _FIRST_WITH_RANGES
     if rate is None and (sessions == 1 or not can_read_ranges):
         return whole
@@ -143,7 +142,7 @@ def page_ranges(
     ]
     last = sql.SQL("ctid >= {}").format(_first_row(starts[-1]))
     range_s = 0.0 if rate is None else int(size) * sessions / count / rate
-    return PageRanges((*ranges, last), range_s)
+    return PageRanges((*ranges, last), extent, range_s)
 
 
 def _refuse_rate(*, can_read_ranges: bool, has_pages: bool, name: str) -> None:
@@ -172,16 +171,13 @@ def read_ranges(
     ranges: PageRanges,
     query: Callable[[sql.Composed], sql.Composed],
     take: Callable[[Sequence[tuple[Any, ...]]], object],
-    extent: Extent = EVERYTHING,
 ) -> None:
     """Read the rows of a query over all ranges, in any order, some thousand at a time.
 
     Args:
         connections: connections in one snapshot; each reads one range after another.
-        ranges: the result of :func:`page_ranges`.
         query: makes the query of a range.
         take: is called with rows, by one thread at a time.
-        extent: says when to stop.
 
     Raises:
         psycopg.Error: of the first query that failed; the others end with their range.
@@ -200,7 +196,7 @@ def read_ranges(
                     while some := [*islice(rows, _ROWS_AT_ONCE)]:
                         with taking:
                             take(some)
-                extent.pause_until(began_at + ranges.range_s)
+                ranges.extent.pause_until(began_at + ranges.range_s)
             except BaseException:
                 failed.set()
                 raise

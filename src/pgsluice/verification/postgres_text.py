@@ -9,7 +9,6 @@ simple, rare values (years before Christ, exponents) one at a time. Source: the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -121,27 +120,22 @@ def _floats(array: pa.Array, form: TextForm) -> pa.Array:
     integers = np.where(plain, numbers, 0).astype(np.int64)
     texts = pa.array(integers, mask=~valid).cast(_TEXT)
     others = valid & ~plain
-    print_float = _float_formatter(is_single, form.shortest_floats)
-    return _patched(texts, others, [print_float(number) for number in numbers[others]])
+    printed = [_print_float(number, form.shortest_floats) for number in numbers[others]]
+    return _patched(texts, others, printed)
 
 
-def _float_formatter(is_single: bool, shortest: bool) -> Callable[[np.floating], str]:
-    digits = (9 if is_single else 18) if not shortest else 0
-    single_or_double = np.float32 if is_single else np.float64
-
-    def print_float(number: np.floating) -> str:
-        value = float(number)
-        if value != value:
-            return "NaN"
-        if value in (np.inf, -np.inf):
-            return "Infinity" if value > 0 else "-Infinity"
-        if not shortest:
-            return f"{value:.{digits}g}"
-        if value == 0:
-            return "-0"
-        return _layout(_shortest(single_or_double(number)), 6 if is_single else 15)
-
-    return print_float
+def _print_float(number: np.floating, shortest: bool) -> str:
+    is_single = isinstance(number, np.float32)
+    value = float(number)
+    if value != value:
+        return "NaN"
+    if value in (np.inf, -np.inf):
+        return "Infinity" if value > 0 else "-Infinity"
+    if not shortest:
+        return f"{value:.{9 if is_single else 18}g}"
+    if value == 0:
+        return "-0"
+    return _layout(_shortest(number), 6 if is_single else 15)
 
 
 def _shortest(number: np.floating) -> str:
@@ -169,9 +163,7 @@ def _shortest(number: np.floating) -> str:
 
 def _exact(number: np.floating) -> Fraction:
     """A float's value; for infinity, the number that would follow the largest float4."""
-    return (
-        Fraction(float(number)) if np.isfinite(number) else Fraction(math.copysign(2**128, number))
-    )
+    return Fraction(float(number) if np.isfinite(number) else math.copysign(2**128, number))
 
 
 def _layout(scientific: str, limit: int) -> str:
@@ -199,10 +191,7 @@ def _dates(array: pa.Array) -> pa.Array:
     ordinary = (days >= _FIRST_DAY) & (days <= _LAST_DAY)
     texts = np.datetime_as_string(np.where(ordinary, days, 0).astype("datetime64[D]"))
     others = valid & ~ordinary
-    patches = []
-    for day in days[others]:
-        date, era = _civil(int(day))
-        patches.append(date + era)
+    patches = ["".join(_civil(int(day))) for day in days[others]]
     return _patched(pa.array(texts, _TEXT, mask=~valid), others, patches)
 
 

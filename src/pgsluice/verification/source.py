@@ -21,7 +21,7 @@ from pgsluice.errors import PgsluiceError
 from pgsluice.verification.digest import MOST_KEPT, Digests, Key, Mask
 from pgsluice.verification.json_text import is_variant, json_as_jsonb
 from pgsluice.verification.masked_text import SourceMask, masked_text
-from pgsluice.verification.page_ranges import EVERYTHING, Extent, page_ranges, read_ranges
+from pgsluice.verification.page_ranges import PageRanges, read_ranges
 from pgsluice.verification.target import Rejected
 
 _SETTINGS: Mapping[LiteralString, LiteralString] = {
@@ -222,6 +222,7 @@ def rejected_at_source(
     return printed
 
 
+@dataclass(frozen=True, slots=True)
 class SourceSide:
     """Digests of a table, computed by PostgreSQL; use it within :func:`one_snapshot`.
 
@@ -232,25 +233,15 @@ class SourceSide:
         target_schema: the target's columns; see :meth:`ComparedColumn.expression`.
         columns: names of the columns to compare.
         key: names of the key's columns; empty: rows are identified by their content.
-        extent: how fast it is read.
+        ranges: its pages, and how fast they are read.
     """
 
-    def __init__(
-        self,
-        connections: Sequence[psycopg.Connection[Any]],
-        table: ComparedTable,
-        target_schema: pa.Schema,
-        columns: Sequence[str],
-        key: Sequence[str],
-        extent: Extent = EVERYTHING,
-    ) -> None:
-        self._connections = connections
-        name = sql.Identifier(table.namespace, table.name)
-        self._ranges = page_ranges(connections[0], name, len(connections), extent.rate)
-        self._extent = extent
-        self._table, self._target_schema = table, target_schema
-        self._columns = tuple(columns)
-        self._key = tuple(key)
+    _connections: Sequence[psycopg.Connection[Any]]
+    _table: ComparedTable
+    _target_schema: pa.Schema
+    _columns: Sequence[str]
+    _key: Sequence[str]
+    _ranges: PageRanges
 
     def buckets(self, count: int, within: Mask | None = None) -> Digests:
         """The digests of ``count`` buckets.
@@ -308,7 +299,7 @@ class SourceSide:
         def of_pages(pages: sql.Composed) -> sql.Composed:
             return query.format(first, others, self._hashes(pages, chosen))
 
-        read_ranges(self._connections, self._ranges, of_pages, take, self._extent)
+        read_ranges(self._connections, self._ranges, of_pages, take)
 
     def _hashes(self, pages: sql.Composed, chosen: Mask | None) -> sql.Composable:
         """The subquery (hash, key, key_hash) of the rows of some pages and buckets."""
