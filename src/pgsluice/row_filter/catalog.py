@@ -130,30 +130,29 @@ def builtins() -> Builtins:
     types = _types()
     operators = [OperatorRow(int(r[0]), r[1], *map(int, r[2:])) for r in _rows("pg_operator")]
     functions = _functions()
-    families: dict[int, list[tuple[int, int]]] = {}
-    for operator, family, strategy in _rows("btree_operators"):
-        families.setdefault(int(operator), []).append((int(family), int(strategy)))
+    families = (tuple(map(int, row)) for row in _rows("btree_operators"))
     return Builtins(
         types=types,
         type_names={t.name: t.oid for t in types.values()},
         operators={o.oid: o for o in operators},
-        operator_names=_by_name(operators),
+        operator_names=_grouped((row.name, row) for row in operators),
         functions={f.oid: f for f in functions},
-        function_names=_by_name(functions),
+        function_names=_grouped((row.name, row) for row in functions),
         casts={(int(r[0]), int(r[1])): Cast(int(r[2]), r[3], r[4]) for r in _rows("pg_cast")},
         collations={int(r[0]): r[1] for r in _rows("pg_collation")},
-        families={oid: tuple(memberships) for oid, memberships in families.items()},
+        families=_grouped((oid, (family, strategy)) for oid, family, strategy in families),
     )
 
 
-_Row = TypeVar("_Row", OperatorRow, FunctionRow)
+_Key = TypeVar("_Key")
+_Row = TypeVar("_Row")
 
 
-def _by_name(rows: Iterable[_Row]) -> dict[str, tuple[_Row, ...]]:
-    by_name: dict[str, list[_Row]] = {}
-    for row in rows:
-        by_name.setdefault(row.name, []).append(row)
-    return {name: tuple(same) for name, same in by_name.items()}
+def _grouped(rows: Iterable[tuple[_Key, _Row]]) -> dict[_Key, tuple[_Row, ...]]:
+    groups: dict[_Key, tuple[_Row, ...]] = {}
+    for key, row in rows:
+        groups[key] = (*groups.get(key, ()), row)
+    return groups
 
 
 @dataclass(frozen=True)
@@ -182,10 +181,6 @@ class Catalog:
         """The type under a domain, or the type itself."""
         row = self.type(oid)
         return self.base_type(row.base) if row.kind == "d" and row.base else oid
-
-    def element_type(self, oid: int) -> int:
-        """The OID of an array type's element type; 0 for a type that is no array."""
-        return self.type(oid).element
 
     def display(self, oid: int) -> str:
         """A type's name in error messages (format_type_be)."""

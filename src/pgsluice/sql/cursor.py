@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from pgsluice.sql.errors import SqlRefused
 from pgsluice.sql.lexer import Token, TokenKind
+
+_T = TypeVar("_T")
 
 
 class TokenCursor:
@@ -68,6 +73,13 @@ class TokenCursor:
         if not self.token.is_keyword(*words):
             raise self.error()
         return self.take()
+
+    def listed(self, read: Callable[[], _T]) -> tuple[_T, ...]:
+        """What a method reads, once or more often, with commas between."""
+        items = [read()]
+        while self.accept(","):
+            items.append(read())
+        return tuple(items)
 
     def name(self, keyword_categories: str) -> str:
         """A name that is no keyword, or a keyword of one of these categories (U, C, T, R)."""

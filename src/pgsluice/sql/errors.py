@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from pgsluice.errors import ConfigError, PgsluiceError
+from pgsluice.errors import ConfigError
 
 
 class SqlRefused(ConfigError):
@@ -56,13 +56,6 @@ class SqlRefused(ConfigError):
         if self.server_hint:
             lines.append(f"HINT:  {self.server_hint}")
         return "\n".join(lines)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.what, self.facts)
-
-
-def _rebuild(kind: type[SqlRefused], what: str, facts: dict[str, Any]) -> PgsluiceError:
-    return kind(what, **facts)
 
 
 def _excerpt(source: str, position: int) -> list[str]:

@@ -74,6 +74,7 @@ class Token:
 
 _SPACE = re.compile(r"(?:[ \t\n\r\f\v]+|--[^\n\r]*)+")
 _NAME = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_$\x80-\U0010ffff]*")
+_QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
 _OPERATOR = re.compile(r"[~!@#^&|`?+\-*/%<>=]+")
 _NUMBER = re.compile(
     r"0[xX](?:_?[0-9A-Fa-f])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+"
@@ -171,18 +172,10 @@ class _Scanner:
         return Token(TokenKind.NAME, folded, start, self.index, keywords().get(folded, ""))
 
     def _quoted(self, start: int, quote: int) -> Token:
-        end, parts = quote + 1, []
-        while True:
-            stop = self.text.find('"', end)
-            if stop < 0:
-                raise self._error("unterminated quoted identifier", start)
-            parts.append(self.text[end:stop])
-            if self.text[stop + 1 : stop + 2] != '"':
-                break
-            parts.append('"')
-            end = stop + 2
-        self.index = stop + 1
-        if not (name := "".join(parts)):
+        if (quoted := _QUOTED.match(self.text, quote)) is None:
+            raise self._error("unterminated quoted identifier", start)
+        self.index = quoted.end()
+        if not (name := quoted[1].replace('""', '"')):
             raise SqlRefused(
                 f'zero-length delimited identifier at or near "{self.text[start : self.index]}"',
                 start,

@@ -83,10 +83,8 @@ class Resolution:
 
     def filters(self, action: Action) -> tuple[str, ...]:
         """The filters for an action, to combine with OR, each once; empty: every row passes."""
-        acting = [rule for rule in self.rules if action in rule.actions]
-        if action == "truncate" or any(isinstance(rule.row_filter, Unfiltered) for rule in acting):
-            return ()
-        return _distinct(acting)
+        acting = (rule for rule in self.rules if action in rule.actions)
+        return () if action == "truncate" else _filters(acting)
 
     def cancelled(self, action: Action) -> tuple[Rule, ...]:
         """The rules without a filter that cancel the filters of others for an action."""
@@ -104,9 +102,7 @@ class Resolution:
         inserted before the subscription. As in PostgreSQL,
         src/backend/replication/logical/tablesync.c (fetch_remote_table_info).
         """
-        if any(isinstance(rule.row_filter, Unfiltered) for rule in self.rules):
-            return ()
-        return _distinct(self.rules)
+        return _filters(self.rules)
 
     @property
     def published_columns(self) -> tuple[str, ...]:
@@ -119,10 +115,11 @@ class Resolution:
         return tuple(column.name for column in self.table.columns if column.generated in sent)
 
 
-def _distinct(rules: Iterable[Rule]) -> tuple[str, ...]:
-    return tuple(
-        dict.fromkeys(rule.row_filter for rule in rules if isinstance(rule.row_filter, str))
-    )
+def _filters(rules: Iterable[Rule]) -> tuple[str, ...]:
+    """The filters of rules, each once; none if a rule has none."""
+    filters = dict.fromkeys(rule.row_filter for rule in rules)
+    texts = tuple(text for text in filters if isinstance(text, str))
+    return texts if len(texts) == len(filters) else ()
 
 
 def resolve(

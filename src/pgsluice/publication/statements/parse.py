@@ -128,12 +128,9 @@ class _Parser(TokenCursor):
         if self.token.is_keyword("if") and self.ahead().is_keyword("exists"):
             self.index += 2
             if_exists = True
-        names = [self.column_id()]
-        while self.accept(","):
-            names.append(self.column_id())
-        if self.token.is_keyword("cascade", "restrict"):
-            self.take()
-        return DropPublications(tuple(names), if_exists)
+        names = self.listed(self.column_id)
+        self.accept_keyword("cascade", "restrict")
+        return DropPublications(names, if_exists)
 
     def _role(self) -> None:
         is_role = self.token.keyword in ("", "U", "C", "T") or self.token.is_keyword(
@@ -147,11 +144,9 @@ class _Parser(TokenCursor):
 
     def _definition(self) -> tuple[Parameter, ...]:
         self.expect("(")
-        parameters = [self._parameter()]
-        while self.accept(","):
-            parameters.append(self._parameter())
+        parameters = self.listed(self._parameter)
         self.expect(")")
-        return tuple(parameters)
+        return parameters
 
     def _parameter(self) -> Parameter:
         name = self.token
@@ -186,10 +181,7 @@ class _Parser(TokenCursor):
 
     def objects(self) -> tuple[PublicationObject, ...]:
         """Read ``pub_obj_list``; as on the server, kinds are assigned after the whole list."""
-        written = [self._object()]
-        while self.accept(","):
-            written.append(self._object())
-        return _with_kinds(written)
+        return _with_kinds(self.listed(self._object))
 
     def _object(self) -> _Written:
         token = self.token
@@ -249,11 +241,9 @@ class _Parser(TokenCursor):
 
     def _columns(self) -> tuple[str, ...]:
         self.expect("(")
-        columns = [self.column_id()]
-        while self.accept(","):
-            columns.append(self.column_id())
+        columns = self.listed(self.column_id)
         self.expect(")")
-        return tuple(columns)
+        return columns
 
     def _where(self) -> WhereClause:
         self.expect("(")
@@ -295,7 +285,7 @@ def read_relation_name(text: str) -> RelationName:
     return name
 
 
-def _with_kinds(written: list[_Written]) -> tuple[PublicationObject, ...]:
+def _with_kinds(written: tuple[_Written, ...]) -> tuple[PublicationObject, ...]:
     """Give each object its kind."""
     kind = written[0].kind
     if kind is None:

@@ -260,7 +260,7 @@ class Binder:
                 is_nested = True
             else:
                 element_node = self.bind(written)
-                is_nested = is_nested or bool(self.catalog.element_type(type_of(element_node)))
+                is_nested = is_nested or bool(self.catalog.type(type_of(element_node)).element)
             nodes.append(element_node)
         is_explicit = bool(array)
         if array:

@@ -262,7 +262,7 @@ class CallBinder:
         if array_type == c.UNKNOWN:
             element = c.UNKNOWN
         else:
-            element = self.catalog.element_type(self.catalog.base_type(array_type))
+            element = self.catalog.type(self.catalog.base_type(array_type)).element
             if not element:
                 raise SqlRefused("op ANY/ALL (array) requires array on right side", location)
         row = self._find(name, scalar_type, element, location)

@@ -87,7 +87,7 @@ class Coercer:
                 return None
             return Path(cast.method), cast.function
         if target not in _VECTORS:
-            goal, element = self.catalog.element_type(target), self.catalog.element_type(source)
+            goal, element = self.catalog.type(target).element, self.catalog.type(source).element
             if goal and element and (element_path := self.pathway(goal, element, context)):
                 return (Path.TEXT if element_path[0] is Path.TEXT else Path.ARRAY), 0
         if context >= Context.ASSIGNMENT and self.category(target) == "S":
@@ -295,7 +295,7 @@ class Coercer:
         return self._relabelled(node, target, typmod, coercion)
 
     def _typmod_path(self, target: int) -> tuple[Path, int] | None:
-        element = self.catalog.element_type(target)
+        element = self.catalog.type(target).element
         cast = self.catalog.rows.casts.get((element or target, element or target))
         if cast is None:
             return None

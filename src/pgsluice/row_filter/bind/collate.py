@@ -53,23 +53,18 @@ class Collator:
             return self._row_compare(node)
         assigned = rebuilt(node, lambda child: self._visit(child, state))
         if isinstance(node, n.Collate):
-            collation, strength = node.collation, _Strength.EXPLICIT
+            mine = _State(node.collation, _Strength.EXPLICIT)
         elif isinstance(node, n.Const | n.Column | n.CaseArgument):
-            collation = collation_of(node)
-            strength = _Strength.IMPLICIT if collation else _Strength.NONE
+            mine = _State(collation_of(node))
+            mine.strength = _Strength.IMPLICIT if mine.collation else _Strength.NONE
         else:
-            collation, strength = self._of_parent(node, state)
-            assigned = _marked(assigned, collation, strength, state)
-        self._merge(parent, collation, strength, node)
+            mine, own = _State(), self.catalog.type(type_of(node)).collation
+            if own:
+                is_given = state.strength > _Strength.NONE
+                mine = state if is_given else _State(own, _Strength.IMPLICIT)
+            assigned = _marked(assigned, mine.result, state.result)
+        self._merge(parent, mine.collation, mine.strength, node)
         return assigned
-
-    def _of_parent(self, node: n.Node, state: _State) -> tuple[int, _Strength]:
-        own = self.catalog.type(type_of(node)).collation
-        if not own:
-            return 0, _Strength.NONE
-        if state.strength > _Strength.NONE:
-            return state.collation, state.strength
-        return own, _Strength.IMPLICIT
 
     def _row_compare(self, node: n.RowCompare) -> n.Node:
         left, right, collations = [], [], []
@@ -101,11 +96,8 @@ class Collator:
         return self.catalog.rows.collations.get(oid, str(oid))
 
 
-def _marked(node: n.Node, collation: int, strength: _Strength, state: _State) -> n.Node:
+def _marked(node: n.Node, collation: int, input_collation: int) -> n.Node:
+    given = {"collation": collation, "input_collation": input_collation}
     names = {field.name for field in fields(node)}
-    values: dict[str, int] = {}
-    if "collation" in names:
-        values["collation"] = 0 if strength is _Strength.CONFLICT else collation
-    if "input_collation" in names:
-        values["input_collation"] = state.result
+    values = {name: oid for name, oid in given.items() if name in names}
     return replace(node, **values) if values else node  # type: ignore[arg-type]

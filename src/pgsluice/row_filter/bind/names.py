@@ -35,13 +35,11 @@ class NameBinder:
         """The column that a name in the filter means (PostgreSQL's transformColumnRef)."""
         *qualifiers, name = node.names
         shown = ".".join(str(part) for part in node.names)
-        if name is None:
-            self._check_table(qualifiers, node)
-            return self._whole_row(node)
         if qualifiers:
             self._check_table(qualifiers, node)
-        elif name == self.relation and name not in self.columns:
-            return self._whole_row(node)
+        is_table = not qualifiers and name == self.relation and name not in self.columns
+        if name is None or is_table:  # a row of the table's own type, which is a user-defined type
+            return n.Column(self.relation, ROW_TYPE, location=node.location)
         if column := self.columns.get(name):
             collation = column.collation
             if collation is None:
@@ -51,10 +49,6 @@ class NameBinder:
             return n.Column(name, SYSTEM_TYPES[name], location=node.location)
         shown = f"column {shown}" if qualifiers else f'column "{name}"'
         raise SqlRefused(f"{shown} does not exist", node.location)
-
-    def _whole_row(self, node: s.ColumnRef) -> n.Node:
-        """A row of the table's own type, which is a user-defined type."""
-        return n.Column(self.relation, ROW_TYPE, location=node.location)
 
     def _check_table(self, qualifiers: Sequence[str | None], node: s.ColumnRef) -> None:
         table = str(qualifiers[-1])

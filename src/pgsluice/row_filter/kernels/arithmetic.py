@@ -13,6 +13,7 @@ from typing import Final
 from pgsluice.row_filter.kernels.kernel import kernel, register, register_all
 from pgsluice.row_filter.values import SqlError
 from pgsluice.row_filter.values.numbers import INTEGER_PAIRS, nearest_float4
+from pgsluice.row_filter.values.value_type import same
 
 _RANGES: Final = {
     "int2": (range(-(2**15), 2**15), "smallint out of range"),
@@ -79,8 +80,7 @@ def _register_integers() -> None:
             register(f"{prefix}{name}({left},{right})", _checked(result, compute))
     for name in _RANGES:
         both = f"({name},{name})"
-        register(f"{name}mod{both}", remainder)
-        register(f"mod{both}", remainder)
+        register(f"{name}mod{both} mod{both}", remainder)
         register(f"{name}and{both}", operator.and_)
         register(f"{name}or{both}", operator.or_)
         register(f"{name}xor{both}", operator.xor)
@@ -89,8 +89,7 @@ def _register_integers() -> None:
         register(f"{name}shr({name},int4)", _shift(name, operator.rshift))
         register(f"{name}up({name})", operator.pos)
         register(f"{name}um({name})", _checked(name, operator.neg))
-        register(f"{name}abs({name})", _checked(name, abs))
-        register(f"abs({name})", _checked(name, abs))
+        register(f"{name}abs({name}) abs({name})", _checked(name, abs))
     for name in ("int4", "int8"):
         register(f"gcd({name},{name})", _checked(name, math.gcd))
         register(f"lcm({name},{name})", _checked(name, math.lcm))
@@ -138,16 +137,12 @@ def _quotient(a: float, b: float) -> float:
     return a / b if b else a
 
 
-def _as_it_is(number: float) -> float:
-    return number
-
-
 def _register_floats() -> None:
     for prefix, left, right, fit in (
         ("float4", "float4", "float4", nearest_float4),
-        ("float8", "float8", "float8", _as_it_is),
-        ("float48", "float4", "float8", _as_it_is),
-        ("float84", "float8", "float4", _as_it_is),
+        ("float8", "float8", "float8", same),
+        ("float48", "float4", "float8", same),
+        ("float84", "float8", "float4", same),
     ):
         both = f"({left},{right})"
         register(f"{prefix}pl{both}", _floating(operator.add, fit))
@@ -157,8 +152,7 @@ def _register_floats() -> None:
     for name in ("float4", "float8"):
         register(f"{name}um({name})", operator.neg)
         register(f"{name}up({name})", operator.pos)
-        register(f"{name}abs({name})", abs)
-        register(f"abs({name})", abs)
+        register(f"{name}abs({name}) abs({name})", abs)
 
 
 def _to_whole(compute: Callable[[float], int]) -> Rounding:
@@ -184,7 +178,7 @@ register_all(
 )
 
 
-@kernel("dsqrt(float8)", "sqrt(float8)")
+@kernel("dsqrt(float8) sqrt(float8)")
 def _sqrt(number: float) -> float:
     if number < 0:
         raise SqlError(

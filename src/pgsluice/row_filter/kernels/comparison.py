@@ -23,6 +23,7 @@ from pgsluice.row_filter.values import VALUE_TYPES, Value
 from pgsluice.row_filter.values import datetimes as m
 from pgsluice.row_filter.values.jsonb import is_equal
 from pgsluice.row_filter.values.numbers import INTEGER_PAIRS
+from pgsluice.row_filter.values.value_type import same
 
 COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "eq": operator.eq,
@@ -91,7 +92,7 @@ def _comparing(name: str, site: Site) -> Compute:
         require_code_point_order(site)
     compare = COMPARISONS[name]
     left, right = value_key(site.types[0]), value_key(site.types[1])
-    if left is right and left is VALUE_TYPES[c.INT4].key:  # the key is the value itself
+    if left is right is same:
         return compare
     return _mixed(compare, left, right)
 

@@ -110,24 +110,27 @@ KERNELS: Final[dict[str, Kernel]] = {}
 F = TypeVar("F", bound=Compute)
 
 
-def register(signature: str, compute: Compute, *, is_reversed: bool = False) -> None:
-    """Register a strict function that computes the same for every call."""
-    KERNELS[signature] = Kernel(lambda site: compute, is_reversed=is_reversed)
+def register(signatures: str, compute: Compute, *, is_reversed: bool = False) -> None:
+    """Register a strict function that computes the same for every call.
+
+    Args:
+        signatures: one, or several with blanks between.
+    """
+    for signature in signatures.split():
+        KERNELS[signature] = Kernel(lambda site: compute, is_reversed=is_reversed)
 
 
 def register_all(computes: Mapping[str, Compute]) -> None:
-    """Register strict functions, each by one signature or by several with blanks between."""
+    """:func:`register` of several functions."""
     for signatures, compute in computes.items():
-        for signature in signatures.split():
-            register(signature, compute)
+        register(signatures, compute)
 
 
-def kernel(*signatures: str) -> Callable[[F], F]:
-    """:func:`register` as a decorator."""
+def kernel(signatures: str) -> Callable[[F], F]:
+    """Register the function that follows, as :func:`register`."""
 
     def take(compute: F) -> F:
-        for signature in signatures:
-            register(signature, compute)
+        register(signatures, compute)
         return compute
 
     return take

@@ -89,7 +89,7 @@ def quotient(a: Decimal, b: Decimal, scale: int) -> Decimal:
     return plain(Decimal(whole).scaleb(-scale, EXACT))
 
 
-@kernel("numeric_mod(numeric,numeric)", "mod(numeric,numeric)")
+@kernel("numeric_mod(numeric,numeric) mod(numeric,numeric)")
 def _modulo(a: Decimal, b: Decimal) -> Decimal:
     if a.is_nan() or b.is_nan():
         return NAN
@@ -104,7 +104,7 @@ def _modulo(a: Decimal, b: Decimal) -> Decimal:
     return with_scale(EXACT.remainder(a, b), max(scale_of(a), scale_of(b)))
 
 
-@kernel("div(numeric,numeric)", "numeric_div_trunc(numeric,numeric)")
+@kernel("div(numeric,numeric) numeric_div_trunc(numeric,numeric)")
 def _whole_quotient(a: Decimal, b: Decimal) -> Decimal:
     special = _special_quotient(a, b)
     if special is not None:

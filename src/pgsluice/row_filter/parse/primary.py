@@ -125,16 +125,13 @@ class PrimaryParser(CallParser):
 
     def _array_list(self, location: int) -> s.Syntax:
         self.expect("[")
-        elements: list[s.Syntax] = []
-        if not self.token.is_punctuation("]"):
-            is_nested = self.token.is_punctuation("[")
-            elements.append(self._array_list(self.token.start) if is_nested else self.expression())
-            while self.accept(","):
-                elements.append(
-                    self._array_list(self.token.start) if is_nested else self.expression()
-                )
+        elements: tuple[s.Syntax, ...] = ()
+        if self.token.is_punctuation("["):
+            elements = self.listed(lambda: self._array_list(self.token.start))
+        elif not self.token.is_punctuation("]"):
+            elements = self.expressions()
         self.expect("]")
-        return s.ArrayList(tuple(elements), location)
+        return s.ArrayList(elements, location)
 
     def _exists(self) -> s.Syntax:
         if not self.ahead().is_punctuation("("):

@@ -40,10 +40,7 @@ class TypeParser(TokenCursor):
 
     def expressions(self) -> tuple[Syntax, ...]:
         """Parse one expression or more, separated by commas."""
-        expressions = [self.expression()]
-        while self.accept(","):
-            expressions.append(self.expression())
-        return tuple(expressions)
+        return self.listed(self.expression)
 
     def qualified_name(self) -> tuple[str, ...]:
         """any_name: a name, then labels after dots."""

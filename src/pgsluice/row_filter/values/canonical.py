@@ -29,7 +29,7 @@ from pgsluice.row_filter.values.networks import read_cidr, read_inet, read_macad
 from pgsluice.row_filter.values.numbers import float_reader, integer_reader, read_numeric, read_oid
 from pgsluice.row_filter.values.ranges import read_range
 from pgsluice.row_filter.values.strings import hexadecimal_digits, is_octal, without_escapes
-from pgsluice.row_filter.values.value_type import invalid, not_exact
+from pgsluice.row_filter.values.value_type import invalid, not_exact, same
 from pgsluice.sql import SqlRefused
 
 
@@ -79,10 +79,6 @@ def _boolean(text: str) -> str:
         if any(word and name.startswith(word) and (word != "o") for name in names):
             return value
     raise invalid("boolean", text)
-
-
-def _as_is(text: str) -> str:
-    return text
 
 
 def _path(text: str) -> str:
@@ -155,7 +151,7 @@ _READERS: dict[int, Callable[[str], str]] = {
     c.BOOL: _boolean, c.INT2: integer_reader(16, "smallint"), c.INT4: integer_reader(32, "integer"),
     c.INT8: integer_reader(64, "bigint"), c.OID: read_oid, c.NUMERIC: read_numeric,
     c.FLOAT4: float_reader(32, "real"), c.FLOAT8: float_reader(64, "double precision"),
-    c.TEXT: _as_is, c.VARCHAR: _as_is, c.BPCHAR: _as_is, c.UNKNOWN: _as_is, c.CSTRING: _as_is,
+    c.TEXT: same, c.VARCHAR: same, c.BPCHAR: same, c.UNKNOWN: same, c.CSTRING: same,
     c.UUID: _uuid, c.BIT: _bits, c.VARBIT: _bits, c.JSON: read_json, 4072: _path,
     c.JSONB: read_jsonb, 869: read_inet, 650: read_cidr, 829: read_macaddr, 774: read_macaddr8,
     c.DATE: read_date, c.TIMESTAMP: read_timestamp, c.TIMESTAMPTZ: read_timestamptz,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from pgsluice.row_filter.values import datetimes as m
-from pgsluice.row_filter.values.value_type import NotReadable, SqlError, Value, ValueType
+from pgsluice.row_filter.values.value_type import NotReadable, SqlError, Value, ValueType, same
 from pgsluice.sql import SqlRefused
 from pgsluice.types.binary_to_text.datetimes import print_date
 
@@ -36,7 +36,7 @@ class Range(NamedTuple):
 
 def range_type(name: str, subtype: ValueType) -> ValueType:
     """The range type of a subtype."""
-    key = subtype.key or (lambda value: value)
+    key = subtype.key or same
     return ValueType(
         name,
         lambda text: parse_range(text, subtype.parse),
@@ -84,7 +84,7 @@ def make_range(lower: Value, upper: Value, inclusive: str, subtype: ValueType) -
     Raises:
         SqlError: the bounds are in the wrong order, or a bound has no next value.
     """
-    key = subtype.key or (lambda value: value)
+    key = subtype.key or same
     has_lower = inclusive[0] == "[" and lower is not None
     has_upper = inclusive[1] == "]" and upper is not None
     if lower is not None and upper is not None:

@@ -10,13 +10,9 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from pgsluice.row_filter.values.value_type import NotReadable, ValueType
+from pgsluice.row_filter.values.value_type import NotReadable, ValueType, same
 
 _ESCAPE: Final = re.compile(rb"\\(\\|[0-3][0-7]{2})")
-
-
-def _same(text: str) -> str:
-    return text
 
 
 def parse_bytea(text: str) -> bytes:
@@ -81,12 +77,12 @@ def without_blanks(text: str) -> str:
 
 
 STRINGS: Final = (
-    ValueType("text", _same, is_collatable=True),
-    ValueType("varchar", _same, is_collatable=True),
-    ValueType("bpchar", _same, without_blanks, is_collatable=True),
-    ValueType("name", _same, is_collatable=True),
-    ValueType("json", _same, None),
-    ValueType("xml", _same, None),
+    ValueType("text", same, is_collatable=True),
+    ValueType("varchar", same, is_collatable=True),
+    ValueType("bpchar", same, without_blanks, is_collatable=True),
+    ValueType("name", same, is_collatable=True),
+    ValueType("json", same, None),
+    ValueType("xml", same, None),
     ValueType("char", parse_char),
     ValueType("bytea", parse_bytea),
     ValueType("uuid", _of_form("uuid", "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")),

@@ -43,7 +43,8 @@ class NotReadable(Exception):
     """A text that is not the type's output, so it has no value."""
 
 
-def _same(value: Value) -> Value:
+def same(value: Value) -> Value:
+    """A value that is its own text, key or conversion."""
     return value
 
 
@@ -59,7 +60,7 @@ class ValueType:
 
     name: str
     parse: Callable[[str], Value]
-    key: Callable[[Value], Any] | None = _same
+    key: Callable[[Value], Any] | None = same
     is_collatable: bool = False
 
 

@@ -77,10 +77,9 @@ def _substring(text: S, start: int, count: int | None = None) -> S:
     return text[max(start - 1, 0) : max(end - 1, 0)]
 
 
-for _type in ("text", "bytea"):
-    for _name in ("substr", "substring"):
-        register(f"{_name}({_type},int4)", _substring)
-        register(f"{_name}({_type},int4,int4)", _substring)
+for _name in ("substr", "substring"):
+    for _type in ("text", "bytea"):
+        register(f"{_name}({_type},int4) {_name}({_type},int4,int4)", _substring)
 
 
 register_all(

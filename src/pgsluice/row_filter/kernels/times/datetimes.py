@@ -47,8 +47,7 @@ def is_forever(interval: Interval) -> bool:
 
 
 register("isfinite(date)", is_finite_date)
-register("isfinite(timestamp)", is_finite)
-register("isfinite(timestamptz)", is_finite)
+register("isfinite(timestamp) isfinite(timestamptz)", is_finite)
 register("isfinite(interval)", lambda interval: not is_forever(interval))
 
 
@@ -178,7 +177,7 @@ register("interval_pl_timestamp(interval,timestamp)", add_interval, is_reversed=
 register("interval_pl_date(interval,date)", _date_plus_interval, is_reversed=True)
 
 
-@kernel("timestamp_mi(timestamp,timestamp)", "timestamptz_mi(timestamptz,timestamptz)")
+@kernel("timestamp_mi(timestamp,timestamp) timestamptz_mi(timestamptz,timestamptz)")
 def _timestamps_between(a: int, b: int) -> Interval:
     """A difference in days and time."""
     if not (is_finite(a) and is_finite(b)):
@@ -278,13 +277,13 @@ register("timetz_mi_interval(timetz,interval)", _of_timetz(_time_minus))
 register("time(timetz)", lambda time: time.microseconds)
 
 
-@kernel("datetime_pl(date,time)", "timestamp(date,time)")
+@kernel("datetime_pl(date,time) timestamp(date,time)")
 def _date_and_time(day: int, time: int) -> int:
     moment = midnight(day)
     return valid_timestamp(moment + time) if is_finite(moment) else moment
 
 
-@kernel("datetimetz_pl(date,timetz)", "timestamptz(date,timetz)")
+@kernel("datetimetz_pl(date,timetz) timestamptz(date,timetz)")
 def _date_and_timetz(day: int, time: TimeTz) -> int:
     if not is_finite_date(day):
         return m.INFINITY if day > 0 else m.MINUS_INFINITY
@@ -314,7 +313,7 @@ def _to_precision(microseconds: int, digits: int) -> int:
     return whole if microseconds >= 0 else -whole
 
 
-@kernel("timestamp(timestamp,int4)", "timestamptz(timestamptz,int4)")
+@kernel("timestamp(timestamp,int4) timestamptz(timestamptz,int4)")
 def _timestamp_precision(moment: int, digits: int) -> int:
     if not is_finite(moment) or digits < 0:
         return moment
