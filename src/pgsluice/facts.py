@@ -133,7 +133,7 @@ class RelationFacts:
         return replace(self, columns=columns, dropped=None, above=())
 
     def to_json(self) -> str:
-        """One line of JSON; :meth:`from_json` reads it back."""
+        """A relation's metadata as one line of JSON; :meth:`from_json` reads it back."""
         raw = {
             name: value
             for name, value in asdict(self).items()

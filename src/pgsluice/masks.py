@@ -45,7 +45,7 @@ class ColumnMask:
 
     @property
     def tells_values_apart(self) -> bool:
-        """Whether different values stay different."""
+        """Whether different values of the column have different masks."""
         return self.kind is MaskKind.HASH
 
     @property

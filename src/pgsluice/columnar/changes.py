@@ -47,7 +47,7 @@ class Tuples:
     texts: Mapping[int, Text] = field(default_factory=dict)
 
     def select(self, kept: Sequence[int]) -> Tuples:
-        """Only the columns with these indexes, in this order."""
+        """The tuples with only the columns of these indexes, in this order."""
 
         def of_kept(values: Mapping[int, T]) -> dict[int, T]:
             return {new: values[old] for new, old in enumerate(kept) if old in values}
@@ -125,7 +125,7 @@ class RelationChanges:
         return len(self.actions)
 
     def without(self, names: Collection[str]) -> RelationChanges:
-        """The same changes without the columns of these names."""
+        """The same changes without the relation's columns of these names."""
         kept = [index for index, name in enumerate(self.schema.names) if name not in names]
         if len(kept) == len(self.schema):
             return self
@@ -159,7 +159,7 @@ class RelationChanges:
 
     @property
     def title(self) -> str:
-        """The relation's ``schema.table``, for messages."""
+        """The changed relation's ``schema.table``, for messages."""
         return f"{self.relation.schema}.{self.relation.name}"
 
     @property
@@ -177,8 +177,8 @@ class RelationChanges:
         return ".".join(self.table_name)
 
     def select(self, wanted: Mask | Int64s) -> RelationChanges:
-        """These changes only, by a mask or by their indexes. The arrays of tuples stay whole, since
-        changes refer to their rows."""
+        """Some of the changes, by a mask or by their indexes. The arrays of tuples stay whole,
+        since changes refer to their rows."""
         return replace(
             self,
             actions=self.actions[wanted],

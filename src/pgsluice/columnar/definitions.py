@@ -60,7 +60,7 @@ def column_types(
 
 
 def text_type(relation: Relation, facts: RelationFacts | None, index: int) -> ColumnType:
-    """The type that prints the values of a column."""
+    """The type that prints the values of a relation's column as text."""
     definitions = facts.type_definitions() if facts is not None else {}
     return printed_type(relation.columns[index].type_oid, definitions)
 
@@ -97,7 +97,8 @@ def definition_after(view: SegmentView, before: Definition, message: int) -> Def
 
 
 def decode_at(view: SegmentView, message: int) -> Message:
-    """One message as an object; for rare messages. Raises ProtocolError if it is malformed."""
+    """One message of a segment as an object; for rare messages. Raises ProtocolError if it is
+    malformed."""
     block = view.block
     try:
         return decode_message(block.message(message), in_stream=block.in_stream)

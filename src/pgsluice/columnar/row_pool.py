@@ -38,7 +38,7 @@ class RowPool:
 
     @classmethod
     def of(cls, changes: RelationChanges) -> RowPool:
-        """The tuples of changes of one relation."""
+        """The new and old tuples of changes of one relation."""
         both = changes.new_index >= 0
         columns = changes.new.columns
         rows = len(columns[0]) if columns else int(both.sum())
@@ -82,7 +82,7 @@ class RowPool:
         return sources
 
     def values(self, column: int, rows: Int64s) -> pa.Array:
-        """A column's values in some rows."""
+        """A column's values in some rows of the pool."""
         return _gather(self.new.columns[column], self.old.columns[column], rows)
 
     def text(self, column: int, rows: Int64s) -> pa.Array:

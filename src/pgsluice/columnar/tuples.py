@@ -136,7 +136,7 @@ class TupleReader:
         return kinds, starts, ends
 
     def refuse(self, rows: Int64s, offsets: Int64s, bad: Mask, reason: str) -> None:
-        """Raise ProtocolError for the first bad row, if there is one."""
+        """Raise ProtocolError for the first message that is marked as bad, if there is one."""
         if not bad.any():
             return
         first = int(np.argmax(bad))

@@ -51,7 +51,7 @@ class SpoolIdentity:
         return end is None or lsn <= end
 
     def to_json(self) -> bytes:
-        """Encode the file's content; :meth:`from_json` decodes it."""
+        """Encode the content of ``identity.json``; :meth:`from_json` decodes it."""
         return encode_json(
             {
                 "format": FORMAT,
@@ -65,7 +65,7 @@ class SpoolIdentity:
 
     @classmethod
     def from_json(cls, data: bytes, path: str) -> SpoolIdentity:
-        """Decode the file's content; raises as :func:`read_identity`."""
+        """Decode the content of ``identity.json``; raises as :func:`read_identity`."""
         raw = decode_file(data, path)
         del raw["format"]
         try:

@@ -218,7 +218,7 @@ def record_path(spool_path: Path, name: str) -> Path:
 
 
 def subscription_names(place: SpoolPlace | Path) -> list[str]:
-    """The subscriptions that have a record."""
+    """The names of the subscriptions that have a record in the spool, sorted."""
     place = SpoolPlace.of(place)
     if place.is_remote:
         stored = folder_of(place).tree(f"{RECORDS}/")

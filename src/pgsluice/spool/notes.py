@@ -47,7 +47,8 @@ def write_catalog_problems(machine_folder: Path, name: str, problems: Mapping[st
 
 
 def read_catalog_problems(machine_folder: Path, name: str) -> dict[str, str]:
-    """The problems that the last run of a subscription found."""
+    """The problems of targets in the catalog that the last run of a subscription found, by
+    ``schema.table``; empty if unknown."""
     try:
         raw = _read(machine_folder, name, CATALOG_PROBLEMS)
         return {str(title): str(why) for title, why in raw.items()}
@@ -71,7 +72,7 @@ class RunSettings:
 
 
 def write_run_settings(machine_folder: Path, name: str, settings: RunSettings) -> None:
-    """Note the settings that a run has in force."""
+    """Note the settings that a run has in force, for other commands."""
     _write(machine_folder, name, RUN_SETTINGS, asdict(settings))
 
 
@@ -185,7 +186,7 @@ def read_copy_status(
 
 
 def amount_json(amount: CopyAmount) -> dict[str, Any]:
-    """An amount in the form of ``status --json``."""
+    """How much of a table is copied, in the form of ``status --json``."""
     return {
         **asdict(amount),
         "rows_per_s": round(amount.rows_per_s),

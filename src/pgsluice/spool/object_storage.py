@@ -71,7 +71,7 @@ def open_storage(place: SpoolPlace | Path | str) -> Storage:
 
 
 def folder_of(place: SpoolPlace, name: str = "") -> Folder:
-    """The store's folder of a spool, or one below it."""
+    """The object store's folder of a spool, or one below it."""
     from pgsluice.stores.places import folder_at  # it loads Arrow
 
     assert place.url is not None
@@ -130,7 +130,7 @@ class Announcements:
             replace_text(self._path, name)
 
     def still_there(self) -> None:
-        """Say that this capture still runs."""
+        """Say to runs on this machine that this capture still runs."""
         with suppress(OSError):
             self._path.touch()
 

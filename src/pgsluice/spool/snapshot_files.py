@@ -85,17 +85,17 @@ class SnapshotFiles:
         self.folder = subscription_folder(spool, subscription) / SNAPSHOT_ROWS
 
     def begin(self) -> None:
-        """Delete existing files before a new attempt."""
+        """Delete the files of an earlier attempt before a new one."""
         self.clear()
         make_folder(self.folder)
 
     def note(self, attempt: Attempt, registration: str) -> None:
-        """Record an attempt durably, before its first task."""
+        """Record the plan of an attempt durably, before its first task."""
         raw = {**asdict(attempt), "position": str(attempt.position)}
         self._write(SNAPSHOT_ATTEMPT, registration, raw)
 
     def attempt(self, registration: str) -> Attempt | None:
-        """The last attempt, also of an earlier process."""
+        """The plan of the last attempt, also of an earlier process; None if there is none."""
         hint = f"delete the folder {self.folder}: the query then reads the rows again"
         raw = self._read(SNAPSHOT_ATTEMPT, registration, hint)
         if raw is None:
@@ -109,7 +109,7 @@ class SnapshotFiles:
         )
 
     def clear(self) -> None:
-        """Delete all files."""
+        """Delete all files of the snapshot's rows."""
         if self.folder.is_dir():
             # First, since the others count for nothing without it.
             (self.folder / SNAPSHOT_COMPLETE).unlink(missing_ok=True)
@@ -148,7 +148,7 @@ class SnapshotFiles:
         self._write(SNAPSHOT_COMPLETE, registration, raw)
 
     def complete(self, registration: str) -> CompleteSnapshot | None:
-        """The rows, if all of them are written."""
+        """The snapshot's files, if all of them are written; else None."""
         raw = self._read(SNAPSHOT_COMPLETE, registration, _BEGIN_ANEW)
         if raw is None:
             return None

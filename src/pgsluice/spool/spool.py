@@ -228,6 +228,6 @@ class Spool:
             raise damaged(path, f"it is not a spool's {name}", hint) from error
 
     def write_state(self, name: str, raw: Mapping[str, Any]) -> None:
-        """Make a state file durable; called by the writer only."""
+        """Make a state file of the spool durable; called by the writer only."""
         own = {"format": FORMAT, "file": name, "spool_id": self.identity.spool_id}
         self.storage.replace(name, encode_json({**own, **raw}))

@@ -94,7 +94,7 @@ class Storage(Protocol):
         return
 
     def delete(self, *names: str) -> None:
-        """Delete objects; missing ones are ignored."""
+        """Delete objects, by their names; missing ones are ignored."""
 
     def shard(self, folder: str) -> str:
         """The subfolder for an object that is written now."""
@@ -121,7 +121,7 @@ def is_shard(name: str) -> bool:
 
 
 class LocalStorage(Storage):
-    """Files below one folder; folders are 0700 and files 0600."""
+    """The spool's files below one folder of a disk; folders are 0700 and files 0600."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -86,7 +86,7 @@ class Folder(ABC):
     @property
     @abstractmethod
     def uri(self) -> str:
-        """Its location, in the form of users and of deltalake."""
+        """The folder's location, in the form of users and of deltalake."""
 
     @property
     @abstractmethod
@@ -127,7 +127,7 @@ class Folder(ABC):
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """The current content of a file."""
+        """The current content of a file, as bytes."""
 
     @abstractmethod
     def open(self, name: str, size: int | None = None) -> Any:
@@ -153,7 +153,7 @@ class Folder(ABC):
 
     @abstractmethod
     def stat(self, name: str) -> Stored | None:
-        """The current state of a file; None if it does not exist."""
+        """The current size, time and tag of a file; None if it does not exist."""
 
     @abstractmethod
     def delete(self, *names: str) -> None:

@@ -64,7 +64,7 @@ class ByteCache:
             return self._kept.get(key)
 
     def put(self, key: Any, data: Any) -> None:
-        """Keep bytes, unless they are too large."""
+        """Keep the bytes of a key, unless they are too large."""
         if len(data) > CACHED_FILE_BYTES:
             return
         with self._lock:

@@ -39,5 +39,5 @@ class SpoolPlace:
         return self.url is not None
 
     def named(self, name: str) -> str:
-        """A file of the spool, for messages."""
+        """The path or URL of one of the spool's files, for messages."""
         return f"{self}/{name}"

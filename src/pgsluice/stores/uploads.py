@@ -77,7 +77,7 @@ class Uploads:
         self._add(place, name, self._pool.submit(work))
 
     def send_parts(self, place: Any, name: str, parts: Iterator[bytes], send: Send) -> Future[None]:
-        """Send a file while its parts are written."""
+        """Send a large file in the background while its parts are written."""
         upload = self._large.submit(send, parts)
         self._add(place, name, upload)
         return upload
@@ -114,7 +114,7 @@ class Uploads:
 
 
 class UploadStream(io.RawIOBase):
-    """A file being written by Arrow."""
+    """A unique file of a store while Arrow writes it."""
 
     def __init__(self, uploads: Uploads, place: Any, name: str, send: Send) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class UploadStream(io.RawIOBase):
         return True
 
     def close(self) -> None:
-        """Send the complete file, or its last part."""
+        """Send the complete file in the background, or the last part of a large one."""
         if self.closed:
             return
         super().close()

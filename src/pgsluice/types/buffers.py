@@ -20,7 +20,7 @@ _FIRST_NOT_ASCII: Final = 128
 
 
 def null_mask(array: pa.Array) -> Mask:
-    """True where an array is null."""
+    """A mask that is true where an Arrow array is null."""
     if not array.null_count:
         return np.zeros(len(array), np.bool_)
     return to_mask(array.is_null())
@@ -144,7 +144,7 @@ def content_of(values: pa.Array) -> tuple[Int64s, Bytes]:
 
 
 def entries_of(maps: pa.MapArray) -> pa.ListArray:
-    """Maps as lists of structs of a key and a value."""
+    """An array of maps as lists of structs of a key and a value."""
     entries = pa.StructArray.from_arrays([maps.keys, maps.items], names=["key", "value"])
     offsets = fixed_width(maps.offsets.to_numpy(), pa.int32())
     mask = pa.array(null_mask(maps))
@@ -152,7 +152,7 @@ def entries_of(maps: pa.MapArray) -> pa.ListArray:
 
 
 def blank(values: pa.Array, mask: Mask) -> pa.Array:
-    """Replace the values where the mask is true by null."""
+    """Replace the values of an array by null where the mask is true."""
     import pyarrow.compute as pc  # 30 ms, which capture's start does without
 
     return pc.if_else(pa.array(mask), pa.scalar(None, values.type), values)

@@ -112,7 +112,7 @@ class ColumnType(ABC):
 
     @property
     def is_masked(self) -> bool:
-        """Whether the Arrow values are masks of the source's values."""
+        """Whether a column's Arrow values are masks of the source's values."""
         return False
 
     @property
@@ -150,7 +150,7 @@ class Spans:
 
     @property
     def ends(self) -> Int64s:
-        """Where each value ends."""
+        """The end of each value in the bytes."""
         return self.starts + self.lengths
 
     @property

@@ -45,7 +45,7 @@ class TypeOptions:
 
     @property
     def is_text(self) -> bool:
-        """Whether a column of any type is text."""
+        """Whether a column is text, whatever its PostgreSQL type."""
         return self.for_column and self.numeric == "string" and not self.nested
 
     def numeric_decimal(self) -> tuple[int, int] | None:

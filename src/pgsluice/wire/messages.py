@@ -139,7 +139,7 @@ class Relation(Wire):
 
     @property
     def schema(self) -> str:
-        """The schema's name in full."""
+        """The name of the relation's schema, also of pg_catalog."""
         return self.namespace or "pg_catalog"
 
 
@@ -188,7 +188,7 @@ class Update(Wire):
 
 @dataclass(frozen=True, slots=True)
 class Delete(Wire):
-    """A deleted row, or its key."""
+    """A row was deleted: the old row, or its key."""
 
     tag: ClassVar[str] = "D"
     oid: Oid
@@ -265,7 +265,7 @@ class StreamStart(Wire):
 
 @dataclass(frozen=True, slots=True)
 class StreamStop(Wire):
-    """The block ends; the transaction continues."""
+    """A block of a transaction in progress ends; the transaction continues."""
 
     tag: ClassVar[str] = "E"
 
@@ -308,7 +308,7 @@ class StreamAbort(Wire):
 
     @property
     def is_top_level(self) -> bool:
-        """Whether the whole transaction is taken back."""
+        """Whether the whole transaction is aborted, not only a subtransaction."""
         return self.xid == self.subxid
 
 

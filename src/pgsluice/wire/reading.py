@@ -154,7 +154,7 @@ class Reader:
         return value
 
     def u32s(self, count: int, field: str) -> tuple[int, ...]:
-        """``count`` unsigned 32-bit numbers."""
+        """The next ``count`` unsigned 32-bit integers."""
         start = self.offset
         end = start + 4 * count
         if end > len(self.data):
@@ -164,13 +164,13 @@ class Reader:
         return unpack_from(f">{count}I", self.data, start)
 
     def take(self, size: int) -> bytes:
-        """``size`` bytes; the caller has used :meth:`count` before."""
+        """The next ``size`` bytes; the caller has used :meth:`count` before."""
         start = self.offset
         self.offset = start + size
         return self.data[start : start + size]
 
     def rest(self) -> bytes:
-        """All bytes that are left."""
+        """All bytes of the message that are left."""
         return self.take(len(self.data) - self.offset)
 
     def string(self, field: str) -> str:
@@ -211,7 +211,7 @@ class Reader:
         return value
 
     def end(self) -> None:
-        """Refuse bytes after the last field."""
+        """Raise ProtocolError if bytes follow the last field."""
         left = len(self.data) - self.offset
         if left:
             raise self.wrong("the message's end", got=f"{left} more bytes")

@@ -94,7 +94,7 @@ class TransactionMachine:
 
     @property
     def state(self) -> State:
-        """The state of the connection."""
+        """Where the connection is: outside of transactions, or inside one of three brackets."""
         return self._state
 
     @property
@@ -133,7 +133,8 @@ class TransactionMachine:
         return message if isinstance(message, Relation) else None
 
     def type_name(self, oid: int) -> Type | None:
-        """The same for a type; built-in types are never announced."""
+        """The valid announcement of a type, as :meth:`relation`; built-in types are never
+        announced."""
         announced = self._here().types.get(oid)
         message = announced and announced.message
         return message if isinstance(message, Type) else None

@@ -101,7 +101,7 @@ class RecordBuilder:
         self._cuts: tuple[Cut, ...] = ()
 
     def apply(self, raw: dict[str, Any]) -> None:
-        """Apply one line's change; raises NOT_A_RECORD if it is none."""
+        """Apply the change of one line of a record's file; raises NOT_A_RECORD if it is none."""
         tables = raw.pop("tables", {})
         _apply_difference(self._tables, tables, self._decode_table)
         self._level.difference_update(map(int, tables))

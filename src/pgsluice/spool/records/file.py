@@ -200,7 +200,7 @@ class RecordFile:
         return True
 
     def replace(self, record: SubscriptionRecord) -> None:
-        """Replace the file with one that has a single line."""
+        """Replace the record's file with one that has a single line, the whole record."""
         self._status = None
         first = {
             "format": RECORD_FORMAT,

@@ -268,12 +268,12 @@ class TableRecord:
 
     @property
     def is_parked(self) -> bool:
-        """Whether it gets no changes because of an error."""
+        """Whether the table gets no changes because of an error."""
         return self.state is TableState.PARKED
 
     @property
     def is_to_copy(self) -> bool:
-        """Whether it waits for a copy, or is being copied."""
+        """Whether the table waits for a copy, or is being copied."""
         return self.state in (TableState.INITIALISE, TableState.DATA_COPY)
 
     @property
@@ -309,12 +309,12 @@ class TableRecord:
 
     @property
     def target_name(self) -> TargetName:
-        """The target's name, which is unique in the subscription."""
+        """The schema and name of the table's target, unique in the subscription."""
         return self.namespace, self.name
 
     @property
     def title(self) -> str:
-        """The target's name for messages."""
+        """The ``schema.name`` of the table's target, for messages."""
         return shown(f"{self.namespace}.{self.name}")
 
 

@@ -109,7 +109,7 @@ class MessageBlock:
         )
 
     def message(self, index: int) -> bytes:
-        """One message's bytes; for rare messages."""
+        """The bytes of one message; for rare messages."""
         return bytes(self.data[self.starts[index] : self.ends[index]])
 
     def facts(self, index: int) -> RelationFacts | None:
@@ -138,7 +138,7 @@ InForce = Mapping[int, RelationInForce]
 
 
 def relations_of(in_force: InForce, oids: Collection[int]) -> dict[int, RelationInForce]:
-    """The relations with these OIDs that are in force."""
+    """Those of the relations with these OIDs that are in force."""
     return {oid: in_force[oid] for oid in oids if oid in in_force}
 
 
@@ -183,7 +183,7 @@ class RawMessages:
 
     @property
     def first_lsn(self) -> int:
-        """The first message's LSN; 0 without messages."""
+        """The WAL start of the first message's frame; 0 without messages."""
         return int(self.lsns[0]) if len(self) else 0
 
     @classmethod
@@ -198,7 +198,7 @@ class RawMessages:
 
     @classmethod
     def from_messages(cls, messages: Sequence[tuple[int, bytes]]) -> RawMessages:
-        """Build from (LSN, message) pairs; for tests and tools."""
+        """Join messages, each with its LSN; for tests and tools."""
         sizes = np.array([len(message) for _, message in messages], dtype=np.int64)
         ends = np.cumsum(sizes)
         data = np.frombuffer(b"".join(message for _, message in messages), dtype=np.uint8)
@@ -330,7 +330,7 @@ class RelationCounts:
     size_bytes: int = 0
 
     def add(self, more: RelationCounts) -> None:
-        """Add another count to this one."""
+        """Add the changes of another file or transaction to these."""
         self.inserts += more.inserts
         self.updates += more.updates
         self.deletes += more.deletes
@@ -347,7 +347,7 @@ class Counts:
     changes: int = 0
 
     def add(self, more: Counts) -> None:
-        """Add another count to this one."""
+        """Add the changes and messages of another file or transaction to these."""
         self.messages += more.messages
         self.changes += more.changes
         for oid, counts in more.relations.items():

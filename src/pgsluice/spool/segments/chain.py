@@ -52,7 +52,7 @@ class ChainEnd:
         self.written = Written()
 
     def origin(self) -> Origin:
-        """The origin in the headers of this writer's files."""
+        """The writer, and the options in force, for the headers of its files."""
         identity = self.spool.identity
         return Origin(identity.spool_id, self.epoch, identity.publications, dict(identity.options))
 

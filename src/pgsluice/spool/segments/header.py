@@ -126,7 +126,7 @@ class ReferenceHeader(_Header):
 
     @property
     def first_commit_timestamp(self) -> int:
-        """The same value under the name that a segment's header has."""
+        """The commit timestamp, under the name that it has in a segment's header."""
         return self.commit_timestamp
 
 
@@ -166,7 +166,7 @@ _OWN_FIELDS = {
 
 
 def name_of(header: Header) -> SegmentName | PartName | PreparedName:
-    """The name of the header's file."""
+    """The name of the file that has this header."""
     match header:
         case SegmentHeader() | ReferenceHeader():
             return SegmentName(header.start, header.end, header.origin.epoch, header.is_reference)

@@ -51,7 +51,7 @@ class TransactionInParts:
         return self.parts[-1].in_force if self.parts else {}
 
     def counts(self) -> Counts:
-        """The counts of all kept messages."""
+        """The counts of all messages that still belong to the transaction."""
         total = Counts()
         for part in self.parts:
             total.add(part.counts)
@@ -62,7 +62,7 @@ class TransactionInParts:
         return relations_of(self.in_force, self.counts().relations)
 
     def references(self) -> tuple[PartReference, ...]:
-        """The parts in the form of a reference or prepared file."""
+        """The transaction's parts, in the form that a reference or prepared file has."""
         references, changes = [], 0
         for part in self.parts:
             drops = ((part.kept, part.messages),) if part.kept < part.messages else ()
@@ -124,7 +124,7 @@ class PreparedTransactions:
         return (header for _, header in self._kept.values())
 
     def find(self, gid: str, xid: int) -> PreparedHeader | None:
-        """The transaction's header; None if it is not prepared."""
+        """The header of a prepared transaction's file; None if it is not prepared."""
         kept = self._kept.get((gid, xid))
         return None if kept is None else kept[1]
 

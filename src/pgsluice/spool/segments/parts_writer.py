@@ -60,7 +60,7 @@ class PartsWriter:
         self.prepared = PreparedTransactions(self._objects)
 
     def waiting(self) -> tuple[WaitingTransaction, ...]:
-        """The open and prepared transactions."""
+        """The open and prepared transactions, whose end was not received."""
         with self._chain.mutex:
             of_open = (
                 WaitingTransaction(state.xid, sum(part.size_bytes for part in state.parts))

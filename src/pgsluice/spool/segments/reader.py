@@ -92,7 +92,8 @@ class SegmentInfo:
 
     @property
     def parts(self) -> tuple[PartReference, ...]:
-        """The parts of a reference, in order; empty for a segment."""
+        """The parts of the transaction that a reference stands for, in order; empty for a
+        segment."""
         return () if self.reference is None else self.reference.parts
 
     @property

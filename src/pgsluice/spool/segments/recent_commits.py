@@ -61,7 +61,7 @@ class Request:
 
     @classmethod
     def of(cls, publications: Iterable[str], options: Mapping[str, str]) -> Request:
-        """The request in the identity or a header of a spool."""
+        """The request of START_REPLICATION, from a spool's identity or a file's header."""
         messages = options.get("messages", "false") == "true"
         return cls(tuple(sorted(publications)), messages, options.get("origin", "any"))
 

@@ -115,7 +115,7 @@ def expect_kind(header: Header, kind: type[H], path: str) -> H:
 
 
 def write_segment(file: BinaryIO, header: Header, messages: RawMessages | None) -> None:
-    """Write one file: the header, and the messages if it has any."""
+    """Write an Arrow file of a spool: the header, and the messages if it has any."""
     columns: list[pa.Array] = []
     checksums: dict[str, int] = {}
     if messages is not None and len(messages):
@@ -133,7 +133,7 @@ def write_segment(file: BinaryIO, header: Header, messages: RawMessages | None) 
 
 
 def read_header(file: pa.NativeFile, path: str) -> Header:
-    """Read the header only; raises as :func:`read_segment`."""
+    """Read only the header of an Arrow file of a spool; raises as :func:`read_segment`."""
     return _header(_open(file, path), path)
 
 

@@ -102,17 +102,17 @@ class SpoolWriter:
 
     @property
     def position(self) -> Lsn:
-        """The last durable position."""
+        """The end of the last commit that is durable in the spool."""
         return self._chain.position
 
     @property
     def frontier(self) -> Lsn:
-        """The durable frontier; >= the position."""
+        """The durable received-through LSN, at least the position."""
         return max(self._frontier, self.position)
 
     @property
     def written(self) -> Written:
-        """What this writer has appended; any thread may read it."""
+        """How many transactions and rows this writer has appended; any thread may read it."""
         return self._chain.written
 
     @property
@@ -221,7 +221,7 @@ class SpoolWriter:
             self._recent.begin(request, self.frontier)
 
     def size_bytes(self) -> int:
-        """Bytes of all segments and parts."""
+        """The size of all segments and parts of the spool, in bytes."""
         storage = self.spool.storage
         return sum(
             entry.size_bytes for name in (SEGMENTS, PARTS) for entry in storage.entries(name)

@@ -38,7 +38,7 @@ class ArrayShape:
 
     @classmethod
     def parse(cls, value: bytes) -> ArrayShape:
-        """Parse the binary form, as array_send writes it."""
+        """Parse an array's binary form, as array_send writes it."""
         cursor = Cursor(value)
         count = cursor.number(4)
         cursor.take(8)  # a flag for NULLs, and the element's OID
@@ -119,7 +119,7 @@ class RangeParts:
 
     @classmethod
     def parse(cls, value: bytes) -> RangeParts:
-        """Parse the binary form, as range_send writes it."""
+        """Parse a range's binary form, as range_send writes it."""
         cursor = Cursor(value)
         flags = cursor.unsigned(1)
         lower = None if flags & (_EMPTY | _NO_LOWER) else cursor.present()

@@ -48,7 +48,7 @@ class Cursor:
         return int.from_bytes(self.take(size), "big")
 
     def float8s(self, count: int) -> tuple[float, ...]:
-        """The next ``count`` float8."""
+        """The next ``count`` float8, as Python's floats."""
         return struct.unpack(f">{count}d", self.take(8 * count))
 
     def string(self) -> str:
@@ -78,7 +78,7 @@ class Cursor:
         return count
 
     def rest(self) -> bytes:
-        """The remaining bytes."""
+        """The remaining bytes of the value."""
         return self.take(len(self._value) - self._at)
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ def print_date(value: bytes) -> str:
 
 
 def print_time(value: bytes) -> str:
-    """time_out; 24:00:00 is a time."""
+    """Text of a time, as PostgreSQL's time_out prints it; 24:00:00 is one."""
     return _print_clock(fields(value, 8)[0])
 
 

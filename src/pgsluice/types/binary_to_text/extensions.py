@@ -15,7 +15,7 @@ from pgsluice.types.binary_to_text.scalars import print_text, print_versioned
 
 
 def print_hstore(value: bytes) -> str:
-    """hstore_out: ``"key"=>"value", "other"=>NULL``."""
+    """Text of an hstore, as hstore_out prints it: ``"key"=>"value", "other"=>NULL``."""
     pairs = (
         f"{_quoted(key)}=>{'NULL' if item is None else _quoted(item)}"
         for key, item in pairs_of(value)
@@ -36,7 +36,7 @@ def _quoted(text: bytes) -> str:
 
 
 def print_vector(value: bytes) -> str:
-    """vector_out: ``[1,2.5]``."""
+    """Text of a vector, as pgvector's vector_out prints it: ``[1,2.5]``."""
     return _print_dense(value, "f")
 
 

@@ -42,7 +42,7 @@ def print_float4(value: bytes) -> str:
 
 
 def format_float8(number: float) -> str:
-    """The text of a float8."""
+    """The text that PostgreSQL prints of a float8."""
     special = _special(number)
     if special is not None:
         return special
@@ -51,7 +51,7 @@ def format_float8(number: float) -> str:
 
 
 def format_float4(number: float) -> str:
-    """The text of a float4; ``number`` has a float4's value."""
+    """The text that PostgreSQL prints of a float4, whose value ``number`` has."""
     special = _special(number)
     if special is not None:
         return special

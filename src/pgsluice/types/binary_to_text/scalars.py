@@ -50,7 +50,7 @@ def print_bool(value: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class IntegerPrinter:
-    """Prints an integer of this size in bytes."""
+    """Prints integers of this size in bytes from their binary form."""
 
     size: int
     is_signed: bool = True
@@ -66,7 +66,7 @@ print_unsigned4, print_unsigned8 = IntegerPrinter(4, False), IntegerPrinter(8, F
 
 
 def print_bytea(value: bytes) -> str:
-    """byteaout with bytea_output = hex."""
+    """Text of a bytea, as byteaout prints it with bytea_output = hex."""
     return f"\\x{value.hex()}"
 
 
@@ -109,7 +109,7 @@ def print_tid(value: bytes) -> str:
 
 
 def print_snapshot(value: bytes) -> str:
-    """txid_snapshot and pg_snapshot: ``xmin:xmax:xip,xip``."""
+    """Text of a txid_snapshot or pg_snapshot: ``xmin:xmax:xip,xip``."""
     cursor = Cursor(value)
     count = cursor.number(4)
     xmin, xmax = cursor.unsigned(8), cursor.unsigned(8)

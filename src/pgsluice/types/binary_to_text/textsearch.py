@@ -15,7 +15,7 @@ _PRIORITY = {_OR: 1, _AND: 2, _PHRASE: 3, _NOT: 4}
 
 
 def print_tsvector(value: bytes) -> str:
-    """tsvectorout: ``'lexeme':1A,2 'other'``."""
+    """Text of a tsvector, as tsvectorout prints it: ``'lexeme':1A,2 'other'``."""
     cursor = Cursor(value)
     lexemes = [_print_lexeme(cursor) for _ in range(cursor.number(4))]
     cursor.close()

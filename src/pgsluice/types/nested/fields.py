@@ -30,7 +30,7 @@ class SplitFields:
     count: int
 
     def at(self, index: int) -> pa.Array:
-        """One field of each value."""
+        """The field with this index of each value."""
         places = np.arange(index, len(self.values), self.count)
         return self.values.take(pa.array(places, pa.int64()))
 

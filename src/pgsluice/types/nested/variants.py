@@ -117,7 +117,7 @@ class VariantType(ColumnType):
 
 
 def stored(values: pa.StructArray) -> pa.StructArray:
-    """An array of :data:`ARROW` as one of :data:`STORED`."""
+    """VARIANT values, an array of :data:`ARROW`, in the type :data:`STORED`."""
     parts = [values.field(number).fill_null(b"") for number in range(STORED.num_fields)]
     return pa.StructArray.from_arrays(parts, fields=list(STORED), mask=values.is_null())
 
