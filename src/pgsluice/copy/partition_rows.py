@@ -42,11 +42,7 @@ _PIECE_BYTES = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class StagedPartitionRows(StagedRows):
-    """Rows of partitions that one task has staged as changes of their table.
-
-    Attributes:
-        changes: the staged changes for the commit.
-    """
+    """Rows of partitions that one task has staged as changes of their table."""
 
     changes: StagedChanges | None = None
 
@@ -55,8 +51,8 @@ def stage_partition_rows(
     writer: TableWriter,
     table: TargetTable,
     rows: Iterable[pa.RecordBatch],
-    is_gone: FilterEvaluator | None = None,
-    rejects: CopiedRejects | None = None,
+    is_gone: FilterEvaluator | None,
+    rejects: CopiedRejects,
 ) -> StagedPartitionRows:
     """Stage rows of partitions.
 
@@ -80,7 +76,7 @@ def stage_partition_rows(
     pieces: Iterator[NetChanges] = (put_rows(batch, table.key) for batch in rows)
     if is_gone is not None:
         deletes = deletes_of_rows(writer, table, [is_gone])
-        pieces = chain(deletes if rejects is None else rejects.deleting(deletes), pieces)
+        pieces = chain(rejects.deleting(deletes), pieces)
     staged = writer.stage_changes(pieces)
     count = staged.rows_inserted + staged.rows_updated
     return StagedPartitionRows(count, staged.bytes_written, changes=staged)

@@ -27,12 +27,7 @@ is applied (``committed``), and the copy number for the new name."""
 
 @dataclass(frozen=True, slots=True)
 class CopyRenamed:
-    """Copies renamed tables in tasks; picklable.
-
-    Attributes:
-        spool_id: the id of the spool that the targets belong to.
-        options: the subscription's options for tables.
-    """
+    """Copies renamed tables in tasks, between targets of one spool; picklable."""
 
     spool_id: str
     sink: dict[str, Any]

@@ -299,8 +299,8 @@ def sends_every_change(fingerprint: str) -> bool:
 
 
 def is_key_proved(fingerprint: str, after: int) -> bool:
-    """Whether the source is known to guarantee that two rows never have the same key; false for
-    records of earlier versions.
+    """Whether the source guarantees that two rows never have the same key; true if nothing is
+    known of it, as in records of earlier versions.
 
     Args:
         after: the question concerns changes later than this LSN.

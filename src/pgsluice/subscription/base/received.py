@@ -163,11 +163,7 @@ class ReceivedLive:
 
 
 class ReceivedOnce:
-    """The capture of a run with ``--once``; its subscriptions share it.
-
-    Args:
-        stop: set when the run was asked to stop.
-    """
+    """The capture of a run with ``--once``; its subscriptions share it."""
 
     def __init__(self, config: Config, capture: CaptureProcess, stop: threading.Event) -> None:
         self._max_bytes = config.spool.max_bytes

@@ -24,11 +24,7 @@ saves the record there, by a paid request. A subscription that is behind does no
 
 
 class BatchEnds:
-    """Divides the spool into a subscription's batches; only one thread uses it.
-
-    Args:
-        saves_s: the time between two batches of a spool in a store.
-    """
+    """Divides the spool into a subscription's batches; only one thread uses it."""
 
     def __init__(
         self, reader: SpoolReader, subscription: SubscriptionConfig, saves_s: float = _SAVES_S

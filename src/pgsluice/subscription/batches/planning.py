@@ -94,10 +94,7 @@ def plan_alterations(
     """The work of tables whose targets need columns that a catalog refresh has found.
 
     Everything that was committed before the catalog refresh is applied first, so that no row
-    without the columns can follow.
-
-    Args:
-        among: see :func:`plan_tables`.
+    without the columns can follow. The other arguments are those of :func:`plan_tables`.
     """
     due = {
         oid: (table, table.pending.columns)

@@ -56,11 +56,7 @@ _NEED_RENEWED_S = 5.0
 
 
 class CopyJournal:
-    """The journal of the copies under one snapshot.
-
-    Args:
-        snapshot: the snapshot of the copies; a journal of another snapshot is ignored.
-    """
+    """The journal of the copies under one snapshot; a file of another snapshot is ignored."""
 
     def __init__(self, path: Path, snapshot: Snapshot) -> None:
         self._path = path
@@ -160,11 +156,7 @@ def _staged(line: dict[str, Any]) -> StagedRows:
 
 
 class KeptCopies:
-    """The held snapshot and the journal of one copy run, as files.
-
-    Args:
-        number: the copy run's number, part of the files' names.
-    """
+    """The held snapshot and the journal of one copy run, as files that have its number."""
 
     def __init__(self, folder: Path, number: int, need_renewed_s: float = _NEED_RENEWED_S) -> None:
         self._need_renewed_s = need_renewed_s
@@ -260,7 +252,6 @@ class ReadSnapshot:
 
     Attributes:
         task: what its tasks do, under the name that the snapshot has now.
-        _journal: the journal of copies whose snapshot is kept, perhaps since an earlier run.
     """
 
     _files: KeptCopies
@@ -280,11 +271,7 @@ class ReadSnapshot:
         return self._journal is not None
 
     def keep(self, held: HeldSnapshot, after_s: float = WAITS.keeper_after_s) -> None:
-        """Start a holder if the copies take long enough; then close the first connection.
-
-        Args:
-            after_s: how long the copies run before that, in seconds.
-        """
+        """Start a holder if the copies take longer than this; then close the first connection."""
         self._held = held
         self._starts_at = time.monotonic() + after_s
 

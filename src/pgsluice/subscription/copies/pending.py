@@ -71,11 +71,7 @@ class _Claim:
 
 
 class PendingCopies:
-    """The tables of a subscription that wait for copies; all methods are thread-safe.
-
-    Args:
-        lock_poll_s: how often to ask the server whether a table is still locked.
-    """
+    """The tables of a subscription that wait for copies; all methods are thread-safe."""
 
     def __init__(self, tables: SubscriptionTables, lock_poll_s: float = WAITS.lock_poll_s) -> None:
         self._tables = tables

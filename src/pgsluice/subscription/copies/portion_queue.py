@@ -79,11 +79,7 @@ class StagingTask:
 
 
 class PortionQueue:
-    """The tasks that are still to run, in order.
-
-    Attributes:
-        left_bytes: their approximate size in bytes.
-    """
+    """The tasks that are still to run, in order, and their approximate size in bytes."""
 
     def __init__(self, tasks: Iterable[StagingTask]) -> None:
         self._tasks: deque[StagingTask] = deque()
@@ -144,10 +140,6 @@ class LockedPortions:
 
     They are retried while other tables are read, and then for as long again as the copy has lasted.
     To wait longer would cost more than to copy these tables again later.
-
-    Args:
-        retry_s: the time between two attempts.
-        patience_s: the minimum time that a copy without other work waits.
     """
 
     def __init__(self, retry_s: float = _LOCK_RETRY_S, patience_s: float = LOCK_PATIENCE_S) -> None:

@@ -100,11 +100,7 @@ class CopyCounts:
         self._save_took_s = 0.0
 
     def wait(self, oids: Iterable[int], waits_for: str) -> None:
-        """Note what tables wait for.
-
-        Args:
-            waits_for: the reason, as text for the user; empty: they no longer wait.
-        """
+        """Note what tables wait for, as text for the user; empty: they no longer wait."""
         with self._lock:
             self._forget_ended()
             before = dict(self._waits_for)

@@ -116,11 +116,7 @@ def _fold_rejects(
 def copy_event(
     result: CopyResult | Failure, copy_number: int, snapshot: Snapshot, *, of_leaves: bool = False
 ) -> TableEvent:
-    """The event that follows from a copy's result.
-
-    Args:
-        of_leaves: only the rows of partitions were replaced.
-    """
+    """The event that follows from the result of a copy, or of one that replaces partitions."""
     if isinstance(result, Failure):
         return LeavesFailed(result) if of_leaves else CopyFailed(result)
     if result.copy_number > copy_number and not of_leaves:

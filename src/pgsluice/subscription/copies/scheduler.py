@@ -114,11 +114,8 @@ class CopyShare:
         return copy_tasks_beside_stream(self.settings, cores)
 
     def join(self, connections: int, *, is_alone: bool = False) -> CopySlots:
-        """Register a new copy run; its slots are valid until it leaves.
-
-        Args:
-            connections: how many connections the subscription allows.
-        """
+        """Register a new copy run, with as many connections as the subscription allows; its slots
+        are valid until it leaves."""
         slots = CopySlots(self, connections, is_alone)
         slots.refresh()
         with self.scheduler.changed:
@@ -213,13 +210,10 @@ class CopySlots:
 
 
 class CopyRate:
-    """A rate limit: no task starts before earlier ones have used up their time.
+    """A rate limit: no task starts before earlier ones have used up their time; None: no limit.
 
     Callers poll only now and then, so a task may start late. The delay does not move the start of
     the next one.
-
-    Args:
-        bytes_per_s: the limit; None: no limit.
     """
 
     def __init__(

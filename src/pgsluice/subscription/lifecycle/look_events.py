@@ -154,11 +154,8 @@ class LookedAside(SimpleEvent):
 
 @dataclass(frozen=True)
 class LeavesApplied(SimpleEvent):
-    """Changes are about to be applied while rows of partitions are being replaced.
-
-    Attributes:
-        unseen: see :class:`pgsluice.spool.Pending`.
-    """
+    """Changes of unseen leaf partitions (:class:`pgsluice.spool.Pending`) are about to be applied
+    while rows of partitions are being replaced."""
 
     event = Event.COPY_UPDATED
     unseen: tuple[UnseenLeaf, ...]
@@ -209,11 +206,7 @@ class LeavesFailed:
 @dataclass(frozen=True)
 class Assessed(SimpleEvent):
     """A catalog refresh found changes that the target does not get, or that it gets all changes
-    again.
-
-    Attributes:
-        incomplete: see :class:`pgsluice.spool.TableRecord`.
-    """
+    again (:class:`pgsluice.spool.TableRecord`)."""
 
     event = Event.DESCRIBED
     incomplete: tuple[str, ...]
@@ -320,11 +313,7 @@ class Renamed:
 
 @dataclass(frozen=True)
 class OldTargetCopied(SimpleEvent):
-    """The target of the new name has all rows of the previous target.
-
-    Attributes:
-        position: the position up to which the previous target was applied.
-    """
+    """The target of the new name has all rows of the previous target, up to its position."""
 
     event = Event.OLD_TARGET_COPIED
     position: Lsn
@@ -341,11 +330,7 @@ class OldTargetCopied(SimpleEvent):
 
 @dataclass(frozen=True)
 class TargetFreed(SimpleEvent):
-    """The table that used its target has another one now.
-
-    Attributes:
-        predecessor_oids: tables whose rows may be in the target.
-    """
+    """The table that used its target has another one now, and may have left rows there."""
 
     event = Event.REASON_ENDED
     why = "another table had its target"

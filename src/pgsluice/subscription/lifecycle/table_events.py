@@ -115,11 +115,7 @@ class RepairNeeded(SimpleEvent):
 
 @dataclass(frozen=True)
 class CopyWaits(SimpleEvent):
-    """The copy cannot continue now.
-
-    Attributes:
-        waits_for: the reason, as text for the user; None: it can continue.
-    """
+    """The copy cannot continue now, with the reason as text for the user; None: it can."""
 
     event = Event.COPY_WAITS
     waits_for: str | None = None
@@ -149,11 +145,8 @@ class CopyBegun(SimpleEvent):
 
 @dataclass(frozen=True)
 class CopyPlanned(SimpleEvent):
-    """The snapshot exists, and the copy's tasks are about to run.
-
-    Attributes:
-        fingerprint, relations: as of the snapshot; see :class:`pgsluice.spool.SourceView`.
-    """
+    """The snapshot exists, and the copy's tasks are about to run; the table's properties are those
+    in the snapshot (:class:`pgsluice.spool.SourceView`)."""
 
     event = Event.COPY_UPDATED
     fingerprint: str

@@ -117,9 +117,6 @@ class ApplyTables:
     def run(self, work: TableWork, reader: SpoolReader | None = None) -> TaskResult:
         """Apply one table's changes up to the end of its work.
 
-        Args:
-            reader: reads the spool; None: open a new one.
-
         Raises:
             Exception: anything; :class:`pgsluice.errors.Failure` says what it means for the table.
         """
@@ -360,9 +357,6 @@ class ApplyTables:
         writer: TableWriter | None = None,
     ) -> TableWriter:
         """Add the columns to the target that changes after ``after`` need, or create it with them.
-
-        Args:
-            writer: the target's writer; None: make a new one.
 
         Returns:
             the writer for these changes.

@@ -63,8 +63,6 @@ class TableChanges:
         reader: reads the spool; the tables of a task share it.
         rules: the rules of pgsluice's own publications, by the relation that the server sends;
             None: there are no own publications, and all changes are applied.
-        sends_all_origins: the server also sends changes that it got by replication (``origin =
-            any``).
         piece_bytes: the size of a piece. Decoded and netted, it takes several times as much memory.
         rejected: takes the values that do not fit out of changes.
     """
@@ -198,11 +196,8 @@ class TableChanges:
         log: LogColumns,
         begins: Mapping[str, Place],
     ) -> pa.Table:
-        """The rows of these changes for a change log with these columns.
-
-        Args:
-            begins: added columns -> the first change of the commit whose relation has them.
-        """
+        """The rows of these changes for a change log with these columns; arguments as of
+        :meth:`nets`."""
         known = [run.without(columns.left_out) for run in runs]
         known = self.rejected.taken(known, log_key(known, self.options))
         added = {name: (value, begins.get(name)) for name, value in columns.missing.items()}
