@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.catalog.partitions.bounds import PartitionBound, partition_bounds
 from pgsluice.catalog.partitions.leaves import partition_columns_of, partition_trees
 from pgsluice.catalog.publications.published import FilterTexts, PublishedCatalog
@@ -95,7 +93,7 @@ class _Found:
 
 
 def source_tables(
-    connection: psycopg.Connection[Any],
+    connection: Connection,
     publications: Collection[str],
     publication_rules: PublicationRules | None = None,
     options: TableOptions = TableOptions(),  # noqa: B008 - frozen

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.publication import bind_filter
 from pgsluice.row_filter import FilterEvaluator, plan_filters
@@ -16,7 +15,7 @@ T = TypeVar("T", int, tuple[int, int])
 
 
 def evaluators_of(
-    connection: psycopg.Connection[Any], wanted: Mapping[T, tuple[int, Sequence[str]]]
+    connection: Connection, wanted: Mapping[T, tuple[int, Sequence[str]]]
 ) -> dict[T, FilterEvaluator]:
     """Functions that find the rows of partitions.
 

@@ -9,10 +9,8 @@ columns is parked.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.catalog.tables.source_tables import source_catalog
 from pgsluice.config import Config, PublicationsConfig, SubscriptionConfig
 from pgsluice.publication import Publisher, Statements, subscribed
@@ -81,9 +79,7 @@ class PublicationRules:
         """The publications' rules in force, by OID, for those of the tables that have some."""
         return {oid: self._in_force[oid] for oid in oids if oid in self._in_force}
 
-    def publishers(
-        self, connection: psycopg.Connection[Any], sent: Collection[int]
-    ) -> Mapping[int, Publisher]:
+    def publishers(self, connection: Connection, sent: Collection[int]) -> Mapping[int, Publisher]:
         """The rules for each relation that may have changes; relations without rules are not
         published.
 

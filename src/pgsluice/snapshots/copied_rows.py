@@ -15,12 +15,13 @@ import select
 import socket
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import psycopg
 from psycopg import pq, sql
 
+from pgsluice.catalog import Connection
 from pgsluice.snapshots.copy_messages import (
     TRAILER_BYTES,
     CopyMessages,
@@ -46,9 +47,7 @@ SELECT NOT encrypted FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_ba
 """
 
 
-def copied_blocks(
-    connection: psycopg.Connection[Any], statement: sql.Composed
-) -> Generator[RowBlock]:
+def copied_blocks(connection: Connection, statement: sql.Composed) -> Generator[RowBlock]:
     """The rows of a COPY TO STDOUT in binary form, in blocks that are not empty.
 
     Args:
@@ -67,7 +66,7 @@ def copied_blocks(
         raise
 
 
-def _is_encrypted(connection: psycopg.Connection[Any]) -> bool:
+def _is_encrypted(connection: Connection) -> bool:
     """Whether the session's socket carries encrypted data."""
     if connection.pgconn.ssl_in_use:
         return True

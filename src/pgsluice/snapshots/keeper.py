@@ -31,8 +31,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.errors import PgsluiceError, SourceUnreachable
 from pgsluice.lsn import Lsn
 from pgsluice.replication.refusals import source_errors
@@ -280,7 +279,7 @@ class _Needed:
 class _Readers:
     """Whether sessions read under the snapshot, or may still start to."""
 
-    def __init__(self, connection: psycopg.Connection[Any], asked: dict[str, Any]) -> None:
+    def __init__(self, connection: Connection, asked: dict[str, Any]) -> None:
         self._connection = connection
         self._lock = int(asked["readers"])
         self._driver = int(asked["driver"])

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import psycopg
 from psycopg import sql
 
+from pgsluice.catalog import Connection
 from pgsluice.errors import SourceUnreachable
 from pgsluice.lsn import Lsn
 
@@ -52,7 +52,7 @@ class Snapshot:
     readers: int = 0
 
 
-def import_snapshot(connection: psycopg.Connection[Any], snapshot: Snapshot) -> Snapshot:
+def import_snapshot(connection: Connection, snapshot: Snapshot) -> Snapshot:
     """Start a transaction that uses the snapshot; other errors are psycopg's.
 
     After a restart, the server may give the same name to another snapshot, so the visible
@@ -81,7 +81,7 @@ def import_snapshot(connection: psycopg.Connection[Any], snapshot: Snapshot) -> 
     return replace(snapshot, sees=sees, taken_at=snapshot.taken_at or time.time())
 
 
-def export_again(connection: psycopg.Connection[Any], snapshot: Snapshot) -> Snapshot:
+def export_again(connection: Connection, snapshot: Snapshot) -> Snapshot:
     """Import a snapshot, and export it again for the duration of this transaction.
 
     Returns:

@@ -99,8 +99,8 @@ FROM pg_catalog.pg_inherits i
 JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition {attached}
 """
 _COLUMNS = """
-SELECT a.attrelid, a.attnum, a.attname, {generated}, c.relnatts
-FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+SELECT a.attrelid, a.attnum, a.attname, {generated}
+FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum
 """
@@ -289,11 +289,9 @@ def _columns_of(
     generated = "a.attgenerated::text" if catalog.version >= 120000 else "''"
     query = _COLUMNS.format(generated=generated)
     columns: defaultdict[int, list[tuple[int, str, str]]] = defaultdict(list)
-    counts: dict[int, int] = {}
     oids = list({oid for _, oid in wanted})
     for oid, *column in connection.execute(query.encode(), [oids]).fetchall():
         columns[int(oid)].append((column[0], column[1], column[2]))
-        counts[int(oid)] = column[3]
     published = {}
     for name, oid in wanted:
         attnums, _ = catalog.listed_as(catalog.infos[name], oid)
@@ -309,7 +307,7 @@ def _columns_of(
         )
         is_all = listed == tuple(column for _, column, generated in columns[oid] if not generated)
         if catalog.version < _FIRST_TO_COUNT_LIVE and attnums is not None:
-            is_all = len(listed) == counts[oid]
+            is_all = len(listed) == catalog.relations[oid].attnums
         published[name, oid] = listed, is_all
     return published, {oid for oid, each in columns.items() if any(kind for *_, kind in each)}
 

@@ -11,11 +11,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
-
-import psycopg
+from typing import Protocol
 
 from pgsluice.capture import CaptureProcess
+from pgsluice.catalog import Connection
 from pgsluice.catalog.publications.publications import notices_publications
 from pgsluice.catalog.server import insert_lsn, slot_info
 from pgsluice.config import Config
@@ -157,7 +156,7 @@ class ReceivedLive:
                     )
                 time.sleep(_POLL_S)
 
-    def _sender(self, connection: psycopg.Connection[Any]) -> int | None:
+    def _sender(self, connection: Connection) -> int | None:
         info = slot_info(connection, self._source.slot)
         return None if info is None else info.active_pid
 

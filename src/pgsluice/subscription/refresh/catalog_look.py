@@ -11,10 +11,8 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.catalog.partitions.new_partitions import (
     NewPartitions,
     inspect_new_partitions,
@@ -113,7 +111,7 @@ class CatalogLook:
 
     def __init__(
         self,
-        connection: psycopg.Connection[Any],
+        connection: Connection,
         identity: SpoolIdentity,
         source: SourceState,
         known: Mapping[int, TableRecord],

@@ -13,10 +13,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
-import psycopg
-
+from pgsluice.catalog import Connection
 from pgsluice.catalog.changes import CatalogChanges
 from pgsluice.catalog.partitions.new_partitions import notices_partitions
 from pgsluice.catalog.publications.publications import notices_publications
@@ -116,7 +114,7 @@ class CatalogLooks:
         self._changes.forget()
 
     def source_tables(
-        self, connection: psycopg.Connection[Any], only: Collection[int] | None = None
+        self, connection: Connection, only: Collection[int] | None = None
     ) -> list[ReplicatedTable]:
         """The published tables, in the connection's snapshot."""
         # The publications that the stream is asked for now: those of pgsluice may have a second
@@ -130,7 +128,7 @@ class CatalogLooks:
         if self._rules is not None and table.rules is not None:
             self._rules.put_in_force(table.facts.oid, table.rules)
 
-    def _look(self, connection: psycopg.Connection[Any], identity: SpoolIdentity) -> bool:
+    def _look(self, connection: Connection, identity: SpoolIdentity) -> bool:
         """Refresh, unless the server is on a timeline that capture has not followed yet."""
         known = self._tables.durable.tables
         # What has a position up to this was committed before the snapshot is taken. But for commits
