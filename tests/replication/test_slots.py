@@ -34,7 +34,7 @@ def test_the_snapshot_of_a_slot_can_be_imported(each_server: EmbeddedServer, dat
         ReplicationConnection.connect(db.dsn) as walsender,
         connect_sql(db.dsn) as reader,
     ):
-        slot = walsender.create_slot(_name(), snapshot="export")
+        slot = walsender.create_slot(_name(), export_snapshot=True)
         assert slot.snapshot_name is not None
         db.execute("INSERT INTO t VALUES (2)")
         reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -60,12 +60,9 @@ def test_a_temporary_slot_goes_with_its_connection(database) -> None:
     assert _slots(db.dsn) == set()
 
 
-def test_a_snapshot_for_the_own_transaction(each_server: EmbeddedServer, database) -> None:
+def test_sql_on_a_walsender(each_server: EmbeddedServer, database) -> None:
     db = database(each_server)
     with ReplicationConnection.connect(db.dsn) as walsender:
-        walsender.command("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        slot = walsender.create_slot(_name(), temporary=True, snapshot="use")
-        assert slot.snapshot_name is None
         assert walsender.command("SELECT 1 AS one, NULL AS none") == [{"one": "1", "none": None}]
 
 
@@ -108,7 +105,7 @@ def test_a_creation_that_waits_names_who_it_waits_for(
         preparer.execute("INSERT INTO t VALUES (2)")
         preparer.tpc_prepare()
         with pytest.raises(SourceRefused) as caught:
-            walsender.create_slot(name, snapshot="export", timeout_s=0.3)
+            walsender.create_slot(name, export_snapshot=True, timeout_s=0.3)
         said = str(caught.value)
         assert f"pid {writer.info.backend_pid} (nightly)" in said
         assert re.search(r"\(nightly\) in .*, its last query began at 2\d{3}-", said)

@@ -14,7 +14,7 @@ import select
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import psycopg
 from psycopg import pq
@@ -43,12 +43,6 @@ logger = logging.getLogger(__name__)
 _SILENCE_S = 60.0
 _POLL_MS = 200
 _LOG_BLOCKERS_AFTER_S = 5.0
-SnapshotAction = Literal["export", "nothing", "use"]
-_OLD_SNAPSHOTS: dict[SnapshotAction, str] = {
-    "export": "EXPORT_SNAPSHOT",
-    "nothing": "NOEXPORT_SNAPSHOT",
-    "use": "USE_SNAPSHOT",
-}
 _COMMAND_ENDS = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 
 
@@ -220,7 +214,7 @@ class Walsender:
         name: str,
         *,
         temporary: bool = False,
-        snapshot: SnapshotAction = "nothing",
+        export_snapshot: bool = False,
         two_phase: bool = False,
         failover: bool = False,
         timeout_s: float = 300,
@@ -247,10 +241,10 @@ class Walsender:
         text = f"CREATE_REPLICATION_SLOT {quote_identifier(name)}"
         text += f"{' TEMPORARY' if temporary else ''} LOGICAL pgoutput"
         if major < 15:
-            text += f" {_OLD_SNAPSHOTS[snapshot]}"
+            text += f" {'' if export_snapshot else 'NO'}EXPORT_SNAPSHOT"
         else:
             options = f"{', TWO_PHASE' if two_phase else ''}{', FAILOVER' if failover else ''}"
-            text += f" (SNAPSHOT '{snapshot}'{options})"
+            text += f" (SNAPSHOT '{'export' if export_snapshot else 'nothing'}'{options})"
         # Names of temporary slots are random: messages that come again would differ by them.
         doing = "creating a temporary slot" if temporary else f"creating slot {name!r}"
         warn_at = time.monotonic() + _LOG_BLOCKERS_AFTER_S
@@ -281,7 +275,7 @@ class Walsender:
                 slot=name,
                 blockers=tuple(blockers),
             ) from None
-        names = ("consistent_point", *(("snapshot_name",) if snapshot == "export" else ()))
+        names = ("consistent_point", *(("snapshot_name",) if export_snapshot else ()))
         row = only_row(doing, rows, *names)
         try:
             consistent_point = Lsn.parse(row["consistent_point"])

@@ -116,9 +116,9 @@ def temporary_snapshot(
         timeline = connection.identify_system().timeline
         name = f"pgsluice_copy_{os.getpid()}_{secrets.token_hex(4)}"
         slot = connection.create_slot(
-            name, temporary=True, snapshot="export", timeout_s=timeout_s, is_stopping=is_stopping
+            name, temporary=True, export_snapshot=True, timeout_s=timeout_s, is_stopping=is_stopping
         )
-        assert slot.snapshot_name is not None  # asked for by "export"
+        assert slot.snapshot_name is not None
         # Another command on this connection would end the snapshot, so none is sent.
         yield Snapshot(slot.snapshot_name, slot.consistent_point, timeline)
     finally:

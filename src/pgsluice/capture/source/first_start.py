@@ -231,7 +231,7 @@ def _first_start(
     failpoint("slot.before_create")
     slot = connection.create_slot(
         source.slot,
-        snapshot="export" if export_snapshot else "nothing",
+        export_snapshot=export_snapshot,
         two_phase=source.two_phase,
         failover=is_failover,
         is_stopping=is_stopping,
