@@ -117,9 +117,6 @@ class Walsender:
         one = make_conninfo(dsn, host=info.host, hostaddr=info.hostaddr, port=info.port)
         return join_conninfo(one, command)
 
-    def fileno(self) -> int:
-        return self.pgconn.socket
-
     def close(self) -> None:
         """Close the socket, even while a command runs."""
         self._connection.close()

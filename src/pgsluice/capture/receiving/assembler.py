@@ -205,13 +205,14 @@ class TransactionAssembler:
         if cursor.chunk.other_tags[number] != "B" or cursor.followed < cursor.chunk.others[number]:
             return False
         plain = cursor.chunk.plain_transactions(number)
-        if plain is None or not self._machine.transactions(
-            plain.final_lsns, plain.commit_lsns, plain.end_lsns, plain.oids
-        ):
+        if plain is None:
             return False
-        self._limit.check(plain.end_lsns[-1])
+        end, (final_lsns, commit_lsns, end_lsns, oids) = plain
+        if not self._machine.transactions(final_lsns, commit_lsns, end_lsns, oids):
+            return False
+        self._limit.check(end_lsns[-1])
         self._keep_changed_facts(cursor, cursor.followed)
-        cursor.followed = cursor.whole_end = plain.end
+        cursor.followed = cursor.whole_end = end
         return True
 
     def _keep_changed_facts(self, cursor: _Cursor, index: int) -> None:

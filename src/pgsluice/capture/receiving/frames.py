@@ -106,12 +106,16 @@ class Chunk:
         oids, xids = self._uint32s(5)[first:end], self._uint32s(1)[first:end]
         return list(_first_indexes(oids)), _first_indexes(xids)
 
-    def plain_transactions(self, first: int) -> PlainTransactions | None:
-        """The consecutive plain transactions from a Begin on that contain only rows; None if there
-        are few of them, or one is malformed.
+    def plain_transactions(self, first: int) -> tuple[int, list[list[int]]] | None:
+        """The consecutive plain transactions from a Begin on that contain only rows.
 
         Args:
             first: the index of the Begin in :attr:`others`.
+
+        Returns:
+            the index after the last Commit; and the final LSN, the commit LSN and the end LSN of
+            each transaction, and the relations. None: there are few transactions, or one is
+            malformed.
         """
         match = _PLAIN_TRANSACTIONS.match(self.other_tags, first)
         if match is None:
@@ -130,13 +134,12 @@ class Chunk:
         if is_malformed:
             return None
         rows = slice(begins[0], commits[-1] + 1)
-        return PlainTransactions(
-            end=int(rows.stop),
-            final_lsns=self._read(">i8", starts_of_begins + 1).tolist(),
-            commit_lsns=self._read(">i8", starts_of_commits + 2).tolist(),
-            end_lsns=self._read(">i8", starts_of_commits + 10).tolist(),
-            oids=list(_first_indexes(self._uint32s(1)[rows][self._is_row[rows]])),
-        )
+        return int(rows.stop), [
+            self._read(">i8", starts_of_begins + 1).tolist(),
+            self._read(">i8", starts_of_commits + 2).tolist(),
+            self._read(">i8", starts_of_commits + 10).tolist(),
+            list(_first_indexes(self._uint32s(1)[rows][self._is_row[rows]])),
+        ]
 
     def _uint32s(self, offset: int) -> npt.NDArray[np.uint32]:
         """The number at ``offset`` of each message; arbitrary if a message is too short."""
@@ -196,22 +199,6 @@ def _first_indexes(numbers: npt.NDArray[np.uint32]) -> dict[int, int]:
         for number, index in zip(numbers[starts].tolist(), starts.tolist(), strict=True):
             firsts.setdefault(number, index)
     return firsts
-
-
-@dataclass(frozen=True, slots=True)
-class PlainTransactions:
-    """Consecutive plain transactions.
-
-    Attributes:
-        end: the index after the last Commit.
-        final_lsns, commit_lsns, end_lsns: those of each transaction, from its Begin and Commit.
-    """
-
-    end: int
-    final_lsns: list[int]
-    commit_lsns: list[int]
-    end_lsns: list[int]
-    oids: list[int]
 
 
 @dataclass(slots=True)
