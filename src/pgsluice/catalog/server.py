@@ -189,6 +189,7 @@ def slot_info(connection: Connection, name: str) -> SlotInfo | None:
     if answer is None:
         return None
     row: dict[str, Any] = answer[0]
+    confirmed = row["confirmed_flush_lsn"]
     return SlotInfo(
         name=name,
         plugin=row["plugin"],
@@ -196,7 +197,7 @@ def slot_info(connection: Connection, name: str) -> SlotInfo | None:
         is_temporary=row["temporary"],
         is_active=row["active"],
         active_pid=row["active_pid"],
-        confirmed_flush_lsn=_lsn(row["confirmed_flush_lsn"]),
+        confirmed_flush_lsn=None if confirmed is None else Lsn.parse(confirmed),
         retained_bytes=None if answer[1] is None else max(0, answer[1]),
         wal_status=row.get("wal_status"),
         invalidation_reason=row.get("invalidation_reason"),
@@ -206,7 +207,3 @@ def slot_info(connection: Connection, name: str) -> SlotInfo | None:
         safe_wal_bytes=row.get("safe_wal_size"),
         inactive_since=answer[2],
     )
-
-
-def _lsn(text: str | None) -> Lsn | None:
-    return None if text is None else Lsn.parse(text)

@@ -106,18 +106,6 @@ class TableQuery:
         """A context that converts errors to those of a copy of the table."""
         return table_errors(f"copying {self.table}", self.table)
 
-    @property
-    def columns_named(self) -> tuple[str, ...]:
-        """The columns that the query may use; a filter may use any."""
-        if self.row_filter is None:
-            return self.columns
-        return tuple(column.name for column in self.facts.columns)
-
-    @property
-    def widths(self) -> tuple[int | None, ...]:
-        """For each column, the fixed size of its sent values in bytes; None: it varies."""
-        return tuple(each.binary_width if each.copies_binary else None for each in self.types)
-
     def copy_statement(self, read: Read) -> sql.Composed:
         """A COPY of a query, because COPY of a partitioned table is an error up to 18."""
         # The server's own text of the publications' conditions, not anybody's input.
@@ -304,8 +292,11 @@ def _refuse_rewritten(
     relations = {
         facts.oid if read.leaf is None else read.leaf.oid: query.relation(read) for read in portion
     }
+    columns = query.columns
+    if query.row_filter is not None:  # it may use any
+        columns = tuple(column.name for column in facts.columns)
     if not all(
-        has_columns_of_snapshot(connection, oid, relation, query.columns_named)
+        has_columns_of_snapshot(connection, oid, relation, columns)
         for oid, relation in relations.items()
     ):
         raise _rewritten(query, "had other columns when the snapshot was taken")
@@ -359,7 +350,8 @@ def _refuse_without_rights(
 def _decoded(block: RowBlock, query: TableQuery) -> ReadRows:
     columns: list[Decoded] = []
     sent: dict[int, pa.Array] = {}
-    values_of_columns = block.columns(query.widths)
+    widths = [each.binary_width if each.copies_binary else None for each in query.types]
+    values_of_columns = block.columns(widths)
     for number, (column_type, values) in enumerate(
         zip(query.types, values_of_columns, strict=True)
     ):
