@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +34,8 @@ ones, they cost more than they save."""
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
 """The bytes of a value, by Parquet's types."""
 
+Piece = TypeVar("Piece")
+
 
 def rows_at(
     folder: Folder, file: DataFile, rows: npt.NDArray[np.int64], schema: pa.Schema
@@ -49,20 +53,33 @@ def rows_at(
 def joined(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """The same rows in parts that fit into memory; scattered rows are together, in one chunk: what
     is done for each chunk would cost more than the copy."""
-    held: list[pa.RecordBatch] = []
-    size = 0
+    for group in grouped(pieces, DECODED_BYTES):
+        yield pa.Table.from_batches(group).combine_chunks()
+
+
+def grouped(
+    pieces: Iterable[Piece],
+    most_bytes: int,
+    most_rows: float = math.inf,
+    rows_of: Callable[[Piece], pa.Table | pa.RecordBatch] = lambda piece: piece,
+) -> Iterator[list[Piece]]:
+    """Pieces in groups that fit into memory, each as large as possible; a piece that is as large as
+    a group is alone."""
+    held: list[Piece] = []
+    count = size = 0
     for piece in pieces:
-        piece_bytes = piece.nbytes
-        if held and piece_bytes >= DECODED_BYTES:  # which is not copied
-            yield pa.Table.from_batches(held).combine_chunks()
-            held, size = [], 0
+        rows = rows_of(piece)
+        piece_bytes = rows.nbytes
+        if held and piece_bytes >= most_bytes:
+            yield held
+            held, count, size = [], 0, 0
         held.append(piece)
-        size += piece_bytes
-        if size >= DECODED_BYTES:
-            yield pa.Table.from_batches(held).combine_chunks()
-            held, size = [], 0
+        count, size = count + len(rows), size + piece_bytes
+        if count >= most_rows or size >= most_bytes:
+            yield held
+            held, count, size = [], 0, 0
     if held:
-        yield pa.Table.from_batches(held).combine_chunks()
+        yield held
 
 
 def _pieces(
@@ -184,25 +201,16 @@ def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def whole_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of the size of a row group; for very wide rows, limited by
     memory."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        for start in range(0, len(batch), ROWS_IN_A_GROUP):
-            part = batch.slice(start, ROWS_IN_A_GROUP)
-            held.append(part)
-            rows, size = rows + len(part), size + part.nbytes
-            if rows >= ROWS_IN_A_GROUP or size >= _HELD_BYTES:
-                yield from _one_batch(held)
-                held, rows, size = [], 0, 0
-    if held:
-        yield from _one_batch(held)
-
-
-def _one_batch(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if len(batches) == 1:
-        yield batches[0]
-    else:
-        yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
+    parts = (
+        batch.slice(start, ROWS_IN_A_GROUP)
+        for batch in batches
+        for start in range(0, len(batch), ROWS_IN_A_GROUP)
+    )
+    for group in grouped(parts, _HELD_BYTES, ROWS_IN_A_GROUP):
+        if len(group) == 1:
+            yield group[0]
+        else:
+            yield from pa.Table.from_batches(group).combine_chunks().to_batches()
 
 
 def _live_batches(

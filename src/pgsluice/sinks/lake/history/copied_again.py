@@ -18,11 +18,11 @@ from pgsluice.changes.history.columns import TIME, HistoryColumns
 from pgsluice.columnar.changes import Int64s, Mask
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import TargetTable
-from pgsluice.sinks.lake.data_files import dead_rows, numbered_rows, rows_at
+from pgsluice.sinks.lake.data_files import dead_rows, grouped, numbered_rows, rows_at
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.merge import write_closed
 from pgsluice.sinks.lake.keys.entries import are_equal
-from pgsluice.sinks.lake.merge.key_scan import KeyScan, some_at_a_time
+from pgsluice.sinks.lake.merge.key_scan import COMPARED_BYTES, COMPARED_ROWS, KeyScan
 from pgsluice.sinks.lake.snapshot import NewFile, Snapshot, may_be_current
 from pgsluice.sinks.lake.staged_changes import edit_of
 from pgsluice.sinks.lake.upkeep import write_live_rows
@@ -82,7 +82,8 @@ class _Comparison:
 
     def closed(self, history: HistoryColumns, position: Lsn) -> Iterator[pa.RecordBatch]:
         """The versions that end; ``dead`` is whole afterwards."""
-        for part in some_at_a_time(self._current(history), lambda each: each[2]):
+        current = self._current(history)
+        for part in grouped(current, COMPARED_BYTES, COMPARED_ROWS, lambda each: each[2]):
             rows = pa.concat_tables([rows for *_, rows in part])
             is_ended = ~self._equal(rows)
             ends = np.cumsum([len(some) for *_, some in part])

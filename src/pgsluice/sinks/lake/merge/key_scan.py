@@ -6,9 +6,9 @@ next batch will find other files. In the same way, it finds the rows that a copy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,18 +17,16 @@ import pyarrow.compute as pc
 
 from pgsluice.changes.deleted_rows import TIME
 from pgsluice.changes.key_numbers import numbers_of
-from pgsluice.sinks.lake.data_files import rows_at
+from pgsluice.sinks.lake.data_files import grouped, rows_at
 from pgsluice.sinks.lake.keys.entries import Hits, Indexes, KeyEntries, Wanted
 from pgsluice.sinks.lake.layout.layout import with_partition
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 from pgsluice.sinks.lake.upkeep import live_rows
 from pgsluice.stores.contract import Folder
 
-_ROWS = 500_000
-_BYTES = 64 * 2**20
-"""How many rows are looked for at a time."""
-
-Piece = TypeVar("Piece")
+COMPARED_ROWS = 500_000
+COMPARED_BYTES = 64 * 2**20
+"""How many rows are looked for in a copy at a time: for each part, its key columns are read."""
 
 
 class KeyScan:
@@ -109,7 +107,7 @@ def gone_rows(
     scan = KeyScan(snapshot.folder, pa.schema([schema.field(name) for name in key]))
     now = pa.scalar(datetime.now(UTC), TIME)
     live = live_rows(snapshot, snapshot.files.values())
-    for batches in some_at_a_time(live, lambda batch: batch):
+    for batches in grouped(live, COMPARED_BYTES, COMPARED_ROWS):
         rows = pa.Table.from_batches(batches)
         is_copied = np.zeros(len(rows), np.bool_)
         for _, hits in scan.find(copied, rows.select(key)):
@@ -119,24 +117,6 @@ def gone_rows(
         place = schema.get_field_index(deleted_column)
         columns[place] = pc.coalesce(columns[place], now)
         yield from pa.Table.from_arrays(columns, schema=schema).to_batches()
-
-
-def some_at_a_time(
-    pieces: Iterable[Piece], rows_of: Callable[[Piece], pa.Table | pa.RecordBatch]
-) -> Iterator[list[Piece]]:
-    """Pieces in groups that fit into memory, each as large as possible: for each group, the key
-    columns of a copy are read."""
-    held: list[Piece] = []
-    count = size = 0
-    for piece in pieces:
-        held.append(piece)
-        rows = rows_of(piece)
-        count, size = count + len(rows), size + rows.nbytes
-        if count >= _ROWS or size >= _BYTES:
-            yield held
-            held, count, size = [], 0, 0
-    if held:
-        yield held
 
 
 def _as(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
