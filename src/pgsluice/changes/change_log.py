@@ -192,9 +192,7 @@ class LogColumns:
         absent = [n for n in schema.names if n not in values and n not in self.names]
         arrays = {name: pa.repeat(value, 1) for name, value in values.items()}
         place = int(position), ordinal
-        return self._without_transaction(
-            ADD_COLUMN, schema, place, arrays, 1, absent if values else ()
-        )
+        return self._without_transaction(ADD_COLUMN, schema, place, arrays, 1, absent)
 
     def _without_transaction(
         self,

@@ -10,7 +10,7 @@ A format's own folder reads it, and commits the next one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -64,9 +64,24 @@ class DataFile:
         with self.open(folder) as parquet:
             return int(parquet.metadata.num_rows)
 
-    def open(self, folder: Folder) -> AbstractContextManager[pq.ParquetFile]:
-        """Open the file, as :func:`open_data_file` does."""
-        return open_data_file(folder, self.name, self.size)
+    @contextmanager
+    def open(self, folder: Folder) -> Iterator[pq.ParquetFile]:
+        """Open the file in the table's folder.
+
+        Raises:
+            PgsluiceError: the file does not exist.
+        """
+        try:
+            source = folder.open(self.name, self.size)
+        except FileNotFoundError:
+            raise PgsluiceError(
+                f"the data file {self.name} of the Delta table in {folder.uri} does not exist",
+                hint="restore this file from a backup, or copy the table again: `pgsluice copy "
+                "CONFIG TABLE`",
+                location=folder.uri,
+            ) from None
+        with source, pq.ParquetFile(source) as parquet:
+            yield parquet
 
     def share_of_dead(self, folder: Folder) -> float:
         """The share of deleted rows."""
@@ -108,26 +123,6 @@ class NewFile(DataFile):
             partition=value.get("partition", NO_PARTITION),
             known=known,
         )
-
-
-@contextmanager
-def open_data_file(folder: Folder, name: str, size: int | None = None) -> Iterator[pq.ParquetFile]:
-    """Open a data file of a table, by its path inside it, and its size in bytes, if that is known.
-
-    Raises:
-        PgsluiceError: the file does not exist.
-    """
-    try:
-        source = folder.open(name, size)
-    except FileNotFoundError:
-        raise PgsluiceError(
-            f"the data file {name} of the Delta table in {folder.uri} does not exist",
-            hint="restore this file from a backup, or copy the table again: `pgsluice copy CONFIG "
-            "TABLE`",
-            location=folder.uri,
-        ) from None
-    with source, pq.ParquetFile(source) as parquet:
-        yield parquet
 
 
 @dataclass(frozen=True, slots=True)
