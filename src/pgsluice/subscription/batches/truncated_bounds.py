@@ -36,24 +36,27 @@ def find_bounds(
     """
     ready: list[TableWork] = []
     refused: list[Outcome] = []
-    wanted = []
+    wanted: list[tuple[TableWork, Collection[int]]] = []
+    texts: dict[tuple[int, int], tuple[int, Sequence[str]]] = {}
     for work, result in lacking:
         assert isinstance(result, Failure)
-        bounds = _bounds_of(work, tables[work.relation_oid].source.fingerprint, result.leaves)
+        oid = work.relation_oid
+        bounds = _bounds_of(work, tables[oid].source.fingerprint, result.leaves)
         if isinstance(bounds, Failure):
             refused.append((work, bounds))
         else:
             wanted.append((work, bounds))
+            texts |= {(oid, leaf): (oid, (text,)) for leaf, text in bounds.items()}
     try:
-        evaluators = _evaluators(dsn, wanted)
+        evaluators = _evaluators(dsn, texts) if texts else {}
     except PgsluiceError as error:
         failure = Failure.of(error)
         return [], [*refused, *((work, failure) for work, _ in wanted)]
-    for work, bounds in wanted:
+    for work, leaves in wanted:
         oid = work.relation_oid
-        found = {leaf: evaluators[oid, leaf] for leaf in bounds if (oid, leaf) in evaluators}
-        if len(found) < len(bounds):
-            refused.append((work, _not_exact(work, bounds)))
+        found = {leaf: evaluators[oid, leaf] for leaf in leaves if (oid, leaf) in evaluators}
+        if len(found) < len(leaves):
+            refused.append((work, _not_exact(work, leaves)))
         else:
             ready.append(replace(work, leaf_bounds={**work.leaf_bounds, **found}))
     return ready, refused
@@ -86,16 +89,9 @@ def _not_exact(work: TableWork, leaves: Collection[int]) -> Failure:
 
 
 def _evaluators(
-    dsn: str, wanted: Sequence[tuple[TableWork, Mapping[int, str]]]
+    dsn: str, texts: Mapping[tuple[int, int], tuple[int, Sequence[str]]]
 ) -> dict[tuple[int, int], FilterEvaluator]:
     """Functions that find the rows of leaf partitions, by table and partition."""
-    texts = {
-        (work.relation_oid, leaf): (work.relation_oid, (text,))
-        for work, bounds in wanted
-        for leaf, text in bounds.items()
-    }
-    if not texts:
-        return {}
     with connect_sql(
         dsn, "asking for the bounds of partitions", application="bounds of partitions"
     ) as connection:

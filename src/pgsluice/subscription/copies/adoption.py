@@ -25,7 +25,6 @@ from pgsluice.config import SubscriptionConfig
 from pgsluice.copy.job import CopyResult, CopyTables
 from pgsluice.errors import Failure, PgsluiceError, Remedy
 from pgsluice.failpoints import failpoint
-from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import ReplicatedTable
 from pgsluice.replication import connect_sql, table_errors
 from pgsluice.sinks.contract import Overtaken, StagedChanges
@@ -63,22 +62,6 @@ class _ComparedTarget:
     writer: TableWriter
     staged: tuple[StagedChanges, ...]
     outcome: str
-
-    def take_over(self, position: Lsn) -> CopyResult:
-        """Commit it under the new spool's name.
-
-        Raises:
-            Overtaken: another program has committed since.
-            PgsluiceError: the target cannot be written.
-        """
-        applied = self.writer.take_over(position, self.staged)
-        failpoint("copy.adopted")
-        return CopyResult(self.rows, applied.version)
-
-    def discard(self) -> None:
-        """Delete what was staged: no commit follows."""
-        if self.staged:
-            attempt(self.writer.discard_changes, self.staged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +110,20 @@ class Adoption:
                 return False
             with self.site.tables.lock:  # nobody else changes the table's record meanwhile
                 if not is_wanted(self.site, copy.work, snapshot):
-                    target.discard()
+                    if target.staged:
+                        attempt(target.writer.discard_changes, target.staged)
                     return False
                 try:
-                    result = target.take_over(snapshot.position)
+                    applied = target.writer.take_over(snapshot.position, target.staged)
                 except Overtaken:
                     logger.warning("%s: another program wrote into its target meanwhile", title)
                     continue
                 except PgsluiceError as error:
                     logger.warning("%s is copied: its target is not taken over: %s", title, error)
                     return False
+                failpoint("copy.adopted")
                 logger.info("%s: its target %s", title, target.outcome)
+                result = CopyResult(target.rows, applied.version)
                 finish_copy(self.site, self.task, copy, result)
                 return True
         logger.warning("%s is copied: other programs keep writing into its target", title)

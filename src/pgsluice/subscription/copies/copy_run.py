@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 
 from pgsluice.copy.job import CopyTables
@@ -29,7 +29,6 @@ from pgsluice.spool.layout import subscription_folder
 from pgsluice.subscription.base.options import rejects_place, sink_options, table_options
 from pgsluice.subscription.copies.adoption import Adoption
 from pgsluice.subscription.copies.kept import (
-    CopyJournal,
     HeldSnapshot,
     KeptCopies,
     ReadSnapshot,
@@ -68,6 +67,9 @@ class CopyRun:
             the journal and of the snapshot holder's file.
         stop: the copy run ends soon after it is set.
         is_alone: the run applies no changes until the copies are done.
+
+    Attributes:
+        kept: what a later run can resume.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class CopyRun:
         self._oids: frozenset[int] = frozenset()
         self._settings = site.share.settings
         folder = subscription_folder(site.config.spool.folder, self._settings.name)
-        self._kept = KeptCopies(folder, number)
+        self.kept = KeptCopies(folder, number)
 
     # Claim
 
@@ -90,7 +92,7 @@ class CopyRun:
         return bool(self._begun_before())
 
     def _begun_before(self) -> frozenset[int]:
-        kept = self._kept.begun_before()
+        kept = self.kept.begun_before()
         return frozenset() if kept is None else kept[1].tables
 
     def claim(self, *, resumes: bool = True) -> None:
@@ -169,30 +171,24 @@ class CopyRun:
         """Resume the copies of the claimed tables that an earlier run has staged, if its snapshot
         is still held.
         """
-        kept = self._kept.begun_before()
-        if kept is not None:
-            with self.needs_snapshot():
-                self._resume(*kept)
-
-    def needs_snapshot(self) -> AbstractContextManager[None]:
-        """A context in which the snapshot of an earlier run stays held."""
-        return self._kept.needed()
-
-    def _resume(self, snapshot: Snapshot, journal: CopyJournal) -> None:
-        task = self._task(snapshot)
-        try:
-            source, _ = read_source(self._site, snapshot, self._oids)
-        except SnapshotGone as error:
-            logger.info("the copies restart: %s", error.what)
-            self._kept.release()
+        if (kept := self.kept.begun_before()) is None:
             return
-        copies = restored_copies(self._site, source, task, journal, self._oids)
-        self._stage(ReadSnapshot(self._kept, task, copies, journal), source)
+        snapshot, journal = kept
+        task = self._task(snapshot)
+        with self.kept.needed():
+            try:
+                source, _ = read_source(self._site, snapshot, self._oids)
+            except SnapshotGone as error:
+                logger.info("the copies restart: %s", error.what)
+                self.kept.release()
+                return
+            copies = restored_copies(self._site, source, task, journal, self._oids)
+            self._stage(ReadSnapshot(self.kept, task, copies, journal), source)
 
     def _copy_under(self, held: HeldSnapshot) -> Failure | None:
         """Copy the claimed tables under a snapshot; returns why a table has to wait, if one has."""
         site = self._site
-        self._kept.release()
+        self.kept.release()
         source, snapshot = read_source(site, held.snapshot, self._oids, self._settings.copy_workers)
         known = site.tables.durable.tables
         if any(source.awaits_look(oid, known[oid]) for oid in self._oids & known.keys()):
@@ -202,14 +198,14 @@ class CopyRun:
         adoption = Adoption(site, self._settings, task, self._stop.is_set)
         copies = adoption.take_over(planned, source.now)
         waiting = next((copy.failure for copy in planned if copy.failure is not None), None)
-        read = ReadSnapshot(self._kept, task, copies)
+        read = ReadSnapshot(self.kept, task, copies)
         if are_worth_keeping(copies, self._settings.copy_rate):
             read.keep(held, site.share.waits.keeper_after_s)
         try:
-            with self._kept.needed():
+            with self.kept.needed():
                 return self._stage(read, source) or waiting
         finally:
-            if self._kept.begun_before() is None:
+            if self.kept.begun_before() is None:
                 self._discard(read)
 
     def _task(self, snapshot: Snapshot) -> CopyTables:
@@ -243,7 +239,7 @@ class CopyRun:
         finally:
             read.end()
         if not self._stop.is_set():  # what is staged serves the next run, if it comes soon
-            self._kept.release()
+            self.kept.release()
         return waiting
 
     def _stage_each(self, read: ReadSnapshot, copies: Sequence[TableCopy]) -> Failure | None:

@@ -322,21 +322,16 @@ class ReadSnapshot:
         if kept is None:
             return
         self._keeper = None
-        self._journal = self._begun_journal(kept)
+        self._journal = CopyJournal(self._files.journal_path, kept)
+        self._journal.begin()
+        for copy in self.copies:
+            if not copy.work.replaces_partitions:
+                self._journal.plan(self.task, copy)
+                for number in copy.staged:
+                    self._journal.staged(copy, number)
         with self._lock:
             self._made = self.task.snapshot
             self.task = replace(self.task, snapshot=kept)
-
-    def _begun_journal(self, kept: Snapshot) -> CopyJournal:
-        """Start a journal with the chunks that were already staged."""
-        journal = CopyJournal(self._files.journal_path, kept)
-        journal.begin()
-        for copy in self.copies:
-            if not copy.work.replaces_partitions:
-                journal.plan(self.task, copy)
-                for number in copy.staged:
-                    journal.staged(copy, number)
-        return journal
 
     def staged(self, copy: TableCopy, number: int) -> None:
         """Record that a chunk is staged."""

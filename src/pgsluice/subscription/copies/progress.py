@@ -136,7 +136,7 @@ class CopyCounts:
             self._ended_at = now
             count.add(rows, bytes_, now)
             self._all.add(rows, bytes_, now)
-            amount = self._amount(count, now)
+            amount = count.amount(now, self._most_bytes_per_s)
             if count.sums["all_ranges"] > 1:
                 self._save_soon(now)
             elif self._is_due(now):
@@ -151,7 +151,7 @@ class CopyCounts:
                 return
             self._done += 1
             self._remove(copy)
-            amount = self._amount(count, self._clock())
+            amount = count.amount(self._clock(), self._most_bytes_per_s)
         self._report_table(copy, amount, is_done=True)
 
     def given_up(self, copies: Iterable[TableCopy]) -> None:
@@ -173,9 +173,6 @@ class CopyCounts:
         if not self._tables:
             now = self._ended_at = self._clock()
             self._all, self._done, self._all_tables = _Count(since=now), 0, 0
-
-    def _amount(self, count: _Count, now: float) -> CopyAmount:
-        return count.amount(now, self._most_bytes_per_s)
 
     def _of(self, copy: TableCopy) -> _Count | None:
         """The count of this very copy; None: it has ended, or a later copy run has the table."""
@@ -214,8 +211,9 @@ class CopyCounts:
 
     def _save(self, now: float) -> None:
         self._saved_at = now
-        amount = self._amount(self._all, now)
-        tables = {oid: self._amount(count, now) for oid, count in self._tables.items()}
+        most = self._most_bytes_per_s
+        amount = self._all.amount(now, most)
+        tables = {oid: count.amount(now, most) for oid, count in self._tables.items()}
         waits_for = dict(self._waits_for)
         status = CopyStatus(tables, waits_for, self._done, self._all_tables, amount)
         write_copy_status(self._folder, status if tables or waits_for else None)

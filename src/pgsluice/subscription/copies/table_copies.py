@@ -137,7 +137,7 @@ class TableCopies:
         begun = [run for run in runs if run.is_begun]
         with ExitStack() as needed:
             for run in begun:
-                needed.enter_context(run.needs_snapshot())
+                needed.enter_context(run.kept.needed())
             for run in begun:
                 run.claim()
                 try:

@@ -4,7 +4,6 @@ verifications and new names."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from pgsluice.errors import Failure, Remedy
 from pgsluice.lsn import Lsn
@@ -34,7 +33,7 @@ _NOWHERE = Lsn(0)
 
 
 @dataclass(frozen=True)
-class Discovered:
+class Discovered(SimpleEvent):
     """The publications send a table that the subscription does not know yet.
 
     Attributes:
@@ -45,7 +44,6 @@ class Discovered:
 
     copy_data: bool = True
     predecessor_oids: tuple[int, ...] = ()
-    why: ClassVar[str] = ""
 
     def kind(self, attempts: Attempts) -> Event:
         if self.copy_data or self.predecessor_oids:
@@ -165,7 +163,7 @@ class LeavesApplied(SimpleEvent):
 
 
 @dataclass(frozen=True)
-class LeavesFailed:
+class LeavesFailed(SimpleEvent):
     """The partitions' rows could not be replaced; a permanent failure leads to a copy of the table.
 
     Attributes:
@@ -173,9 +171,9 @@ class LeavesFailed:
             :func:`pgsluice.schema_rules.known.rows_of_partitions`.
     """
 
+    why = CopyAbandoned.why
     failure: Failure
     rows: Rows | None = None
-    why: ClassVar[str] = CopyAbandoned.why
 
     def kind(self, attempts: Attempts) -> Event:
         if self.failure.remedy is Remedy.LOOK and attempts.looks < LOOKS:

@@ -207,11 +207,10 @@ class CopySuperseded(SimpleEvent):
 
 
 @dataclass(frozen=True)
-class CopyFailed:
+class CopyFailed(SimpleEvent):
     """The copy failed; each attempt refreshes the catalog and takes a new snapshot."""
 
     failure: Failure
-    why: ClassVar[str] = ""
 
     def kind(self, attempts: Attempts) -> Event:
         match self.failure.remedy:

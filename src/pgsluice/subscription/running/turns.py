@@ -76,19 +76,16 @@ class BatchThread(WorkThread):
             except BaseException as error:
                 if self._ending.is_set():
                     return
-                self._refuse_useless(error)
+                # Another attempt may be useless.
+                self._driver.raise_failure()
+                if not isinstance(error, Exception) or is_without_jvm(error):
+                    raise
                 why = str(error) if isinstance(error, PgsluiceError) else summarize_error(error)
                 self._driver.report(BatchFailed(self._driver.subscription.name, why))
                 if why != logged:
                     name, logged = self._driver.subscription.name, why
                     logger.warning("%s: a batch failed; pgsluice keeps retrying: %s", name, why)
                 self._ending.wait(backoff.failed())
-
-    def _refuse_useless(self, error: BaseException) -> None:
-        """Raise the error after which another attempt would be useless, if there is one."""
-        self._driver.raise_failure()
-        if not isinstance(error, Exception) or is_without_jvm(error):
-            raise error
 
 
 class RunningSubscription:
