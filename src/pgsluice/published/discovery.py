@@ -120,6 +120,9 @@ def source_tables(
         published = {oid: relation for oid, relation in published.items() if oid in trees}
     facts = fetch_many(connection, published)
     rules = None if publication_rules is None else publication_rules.publishers(connection, facts)
+    by_table: dict[int, dict[int, Publisher]] = {}
+    for oid, publisher in (rules or {}).items():
+        by_table.setdefault(publisher.published_as.oid, {})[oid] = publisher
     groups: dict[int, list[PublishedRelation]] = {}
     for oid, relation in published.items():
         if rules is not None and oid in rules:
@@ -140,7 +143,7 @@ def source_tables(
         partition_bounds(connection, groups),
         {oid: catalog.foreign_below(oid) for oid in groups},
         partition_columns_of(connection, keyless),
-        None if rules is None else _by_table(rules),
+        None if rules is None else by_table,
         fetch_witnesses(connection, catalog, types),
         options,
     )
@@ -162,13 +165,6 @@ def source_tables(
         for table in tables
     ]
     return sorted(tables, key=lambda table: (table.facts.namespace, table.facts.name))
-
-
-def _by_table(rules: Mapping[int, Publisher]) -> dict[int, dict[int, Publisher]]:
-    of_tables: dict[int, dict[int, Publisher]] = {}
-    for oid, publisher in rules.items():
-        of_tables.setdefault(publisher.published_as.oid, {})[oid] = publisher
-    return of_tables
 
 
 def _table(

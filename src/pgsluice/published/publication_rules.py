@@ -66,13 +66,8 @@ class PublicationRules:
         return take
 
     def put_in_force(self, oid: int, rules: Mapping[int, Publisher]) -> None:
-        """Use these rules for a table's changes from now on.
-
-        A table gets the rules of a catalog refresh when it is replicating, and of its copy.
-
-        Args:
-            rules: the rules by the relation that the server sends.
-        """
+        """Use these rules, by the relation that the server sends, for a table's changes from now
+        on: those of a catalog refresh when the table is replicating, and of its copy."""
         self._in_force[oid] = rules
 
     def of_tables(self, oids: Collection[int]) -> dict[int, Mapping[int, Publisher]]:

@@ -313,7 +313,7 @@ def is_key_proved(fingerprint: str, after: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class KnownColumns:
-    """The sent columns, and since when they exist.
+    """The columns of a table at its last catalog refresh, and since when they exist.
 
     Attributes:
         types: the sent columns: name -> type OID and typmod.

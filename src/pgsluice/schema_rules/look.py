@@ -11,7 +11,7 @@ from pgsluice.schema_rules.known import SourceFingerprint
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The input of the comparison of one table.
+    """What a catalog refresh compares of one table.
 
     Attributes:
         table: ``schema.table``, for messages.
@@ -43,18 +43,18 @@ class Look:
 
 
 def added_leaves(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
-    """New leaf partitions."""
+    """The leaf partitions that a table got between two catalog refreshes."""
     return set(now.filenodes.keys() - before.filenodes.keys())
 
 
 def added_partitions(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
-    """New leaf partitions, and new partitioned tables above them."""
+    """The leaf partitions that a table got, and the new partitioned tables above them."""
     leaves = added_leaves(before, now)
     return leaves | (now.attachments.keys() - before.attachments.keys()) if leaves else set()
 
 
 def renewed_leaves(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
-    """Leaf partitions with a new relfilenode."""
+    """The leaf partitions that got another relfilenode between two catalog refreshes."""
     both = before.filenodes.keys() & now.filenodes.keys()
     return {leaf for leaf in both if before.filenodes[leaf] != now.filenodes[leaf]}
 
@@ -77,7 +77,7 @@ def lost_partitions(look: Look) -> set[int]:
 
 
 def other_attachments(before: SourceFingerprint, now: SourceFingerprint) -> set[int]:
-    """Known partitions that were attached again."""
+    """The partitions of both catalog refreshes that were attached again in between."""
     then, later = before.attachments, now.attachments
     return {oid for oid in then.keys() & later.keys() if then[oid] != later[oid]}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """The target can take the changes without a change of its own."""
+    """The target needs nothing."""
 
 
 @dataclass(frozen=True, slots=True)

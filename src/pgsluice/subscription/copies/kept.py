@@ -292,7 +292,7 @@ class ReadSnapshot:
                 self._readers[task.snapshot] -= 1
 
     def look(self) -> None:
-        """Start the holder when it is due, or take its answer."""
+        """Start the snapshot's holder when it is due, or take its answer."""
         if time.monotonic() >= self._starts_at:
             self._starts_at = math.inf
             try:

@@ -98,12 +98,12 @@ class PortionQueue:
         self.left_bytes += sum(task.size_bytes for task in tasks)
 
     def put_back(self, task: StagingTask) -> None:
-        """Put a task at the beginning."""
+        """Put a task at the beginning of the queue."""
         self._tasks.appendleft(task)
         self.left_bytes += task.size_bytes
 
     def pop(self, most_portions: int) -> StagingTask:
-        """Take the first one.
+        """Take the first task.
 
         Args:
             most_portions: how many consecutive chunks to take, if the first one is a chunk of a

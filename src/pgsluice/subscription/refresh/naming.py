@@ -29,7 +29,7 @@ from pgsluice.spool import FormerTarget, TableRecord, TargetName
 
 @dataclass(frozen=True, slots=True)
 class TargetChanges:
-    """The changes of targets after a refresh.
+    """Which tables get or leave a target because of what a catalog refresh found.
 
     Attributes:
         renamed: tables that have another name now.
