@@ -126,7 +126,7 @@ def _functions() -> list[FunctionRow]:
 
 @cache
 def builtins() -> Builtins:
-    """The built-in rows; read once a process."""
+    """All built-in objects of PostgreSQL 18; their files are read once in a process."""
     types = _types()
     operators = [OperatorRow(int(r[0]), r[1], *map(int, r[2:])) for r in _rows("pg_operator")]
     functions = _functions()
@@ -178,7 +178,7 @@ class Catalog:
         return next((t for t in self.user_types.values() if t.name == name), None)
 
     def base_type(self, oid: int) -> int:
-        """The type under a domain, or the type itself."""
+        """The OID of the type under a domain; of another type, its own OID."""
         row = self.type(oid)
         return self.base_type(row.base) if row.kind == "d" and row.base else oid
 

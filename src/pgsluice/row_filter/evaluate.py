@@ -43,10 +43,7 @@ _KEPT_PLANS = 4096
 
 
 def plan_filters(filters: Sequence[BoundFilter]) -> FilterEvaluator:
-    """Plan filters, of which a row has to pass at least one.
-
-    Args:
-        filters: the filters of one relation; at least one.
+    """Plan the filters of a relation, one or more, of which a row has to pass at least one.
 
     Raises:
         FilterNotExact: PostgreSQL can evaluate one of them, but pgsluice cannot do it exactly. The

@@ -65,7 +65,7 @@ def location_of(node: n.Node) -> int | None:
 
 
 def refused_at(message: str, node: n.Node) -> SqlRefused:
-    """PostgreSQL's error about a node, at its location."""
+    """PostgreSQL's error with this message, at a node's place in the filter's text."""
     return SqlRefused(message, location_of(node))
 
 
@@ -140,5 +140,5 @@ def functions_called(node: n.Node) -> list[n.Function]:
 
 
 def functions_of(node: n.Node) -> list[n.Function]:
-    """The functions that an expression calls."""
+    """All functions that an expression calls, on any level."""
     return [function for child in walk(node) for function in functions_called(child)]

@@ -27,7 +27,6 @@ class LogRows:
     """The rows of a table at the end of its change log.
 
     Attributes:
-        log: the log.
         key: the columns of the table's key, or none.
         prefix: the start of the change columns' names.
     """
@@ -38,12 +37,12 @@ class LogRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's columns."""
+        """The columns of the table, in Arrow's types."""
         of_log = {f"{self.prefix}{name}" for name in _CHANGE_COLUMNS}
         return pa.schema([field for field in self.log.schema if field.name not in of_log])
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read some columns of all rows."""
+        """Rebuild all rows of the table, with some of its columns."""
         names = [name for name in columns if name in self.log.schema.names]
         wanted = [*dict.fromkeys((*names, *self.key)), *self._named(*_CHANGE_COLUMNS)]
         schema = pa.schema([self.log.schema.field(name) for name in wanted])

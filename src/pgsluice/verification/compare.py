@@ -48,8 +48,6 @@ class Comparison:
 
     Attributes:
         table: ``schema.table``.
-        source: the source's digest.
-        target: the target's.
         missing_keys: keys at the source that the target lacks.
         extra_keys: keys at the target that the source lacks.
         differing_keys: keys whose rows have other values at the target.

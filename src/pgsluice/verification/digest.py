@@ -40,9 +40,7 @@ class Digest:
     """The number of rows and the sums of their hashes.
 
     Attributes:
-        rows: how many rows.
-        high: sum of the hashes' first 64 bits, modulo 2^64.
-        low: sum of their last 64 bits, modulo 2^64.
+        high, low: the sums of the hashes' first and last 64 bits, modulo 2^64.
     """
 
     rows: int = 0
@@ -85,7 +83,7 @@ class Digests:
         self.add(buckets, rows, high, low)
 
     def differs_from(self, other: Digests) -> Mask:
-        """Which buckets are not equal."""
+        """A mask of the buckets whose digests are not equal."""
         different: Mask = (self.rows != other.rows) | (self._sums != other._sums).any(axis=0)
         return different
 

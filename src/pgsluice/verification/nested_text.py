@@ -23,7 +23,7 @@ _IN_RANGE = rf'^$|[{_SPACES}"\\(),\[\]]'
 
 
 def is_range(kind: pa.DataType) -> bool:
-    """Whether a type is the struct of a range."""
+    """Whether an Arrow type is the struct that a target has for a range."""
     return pa.types.is_struct(kind) and tuple(field.name for field in kind) == RANGE
 
 

@@ -26,7 +26,7 @@ Rejected = Mapping[str, Mapping[Key, str]]
 
 
 class TargetRows(Protocol):
-    """Rows that can be read more than once."""
+    """The rows of a target, which are read more than once."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -65,12 +65,11 @@ class DeltaRows:
 
     @property
     def version(self) -> int:
-        """Delta's table version."""
+        """The version of the Delta table that is read."""
         return int(self._table.version())
 
     @property
     def schema(self) -> pa.Schema:
-        """The target's columns, in Arrow's types."""
         return pa.schema(self._table.schema().to_arrow())
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -92,7 +91,6 @@ class UndeletedRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """The target's columns, in Arrow's types."""
         return self.rows.schema
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -200,7 +198,7 @@ class TargetSide:
 
 
 def md5_of(texts: Sequence[pa.Array], rows: int) -> Hashes:
-    """The MD5 of each row's text; shape (rows, 16)."""
+    """The MD5 of each row's text (:mod:`.digest`), as bytes of shape (rows, 16)."""
     parts = []
     for text in texts:
         length = pc.utf8_length(text).cast(pa.large_string())
@@ -250,7 +248,7 @@ class KeyRanges:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that :meth:`passing` needs."""
+        """The columns of the table's key, which :meth:`passing` reads."""
         return tuple(name for name, _ in self.key)
 
     def passing(self, columns: Mapping[str, pa.Array], rows: int) -> Mask:

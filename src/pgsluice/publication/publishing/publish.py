@@ -84,7 +84,6 @@ class Publisher:
 
     Attributes:
         resolution: the rules for the relation, and the relation under whose name it is published.
-        publications: the subscription's publications.
         catalog: the relation and its ancestors.
         leaves: the tables that have the rows of ``published_as``, by OID.
         sends_root_truncates: whether a publication with ``publish_via_partition_root`` publishes
@@ -106,9 +105,8 @@ class Publisher:
         """The publisher of a relation; None if no publication includes it.
 
         Args:
-            publications: the publications of one subscription, in its order.
+            publications: those of one subscription, in its order.
             table: the relation that the server sends.
-            catalog: all the source's tables.
 
         Raises:
             SqlRefused: the publications' columns do not agree, or a filter does not fit the

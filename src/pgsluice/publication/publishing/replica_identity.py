@@ -59,10 +59,7 @@ def check_replica_identity(
     """Refuse an action on a table that PostgreSQL could not publish.
 
     Args:
-        action: the action of the change.
-        publications: the publications of one subscription.
-        table: the changed relation.
-        catalog: all the source's tables.
+        publications: those of one subscription.
         identity: the replica identity of the current Relation message; None: the catalog's.
 
     Raises:

@@ -106,7 +106,7 @@ class Resolution:
 
     @property
     def published_columns(self) -> tuple[str, ...]:
-        """The published columns of ``table``, in its order."""
+        """The names of the columns that are published of ``table``, in its order."""
         if self.columns is not None:
             return tuple(
                 column.name for column in self.table.columns if column.name in self.columns

@@ -30,7 +30,7 @@ _EXPLICIT = Coercion(Context.EXPLICIT, CallForm.EXPLICIT_CAST)
 
 
 class Binder:
-    """Binds one filter on one relation."""
+    """Binds a row filter: finds the columns, types, functions and casts that its text means."""
 
     def __init__(
         self, catalog: c.Catalog, columns: Sequence[FilterColumn], relation: str, schema: str

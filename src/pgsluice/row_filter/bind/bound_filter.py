@@ -37,8 +37,7 @@ class BoundFilter:
     Attributes:
         expression: bound, boolean; its locations count in the text that it was bound from.
         sql: as pg_get_expr() prints it.
-        columns: the names of the columns that it reads.
-        text_rules: the database's rules of texts.
+        columns: those that it reads.
     """
 
     expression: n.Node
@@ -72,11 +71,8 @@ def bind_row_filter(
     The same filter on the same columns is bound once in a process.
 
     Args:
-        columns: the relation's.
-        relation: its name, for ``t.a``.
-        schema: the relation's schema.
+        relation: the relation's name, for ``t.a``.
         types: the user-defined types of its columns.
-        text_rules: its database's rules of texts.
 
     Raises:
         SqlRefused: PostgreSQL refuses it, with this message; the error position is in ``text``.

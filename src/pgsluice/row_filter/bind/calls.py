@@ -27,7 +27,7 @@ _EQUAL, _NOT_EQUAL = 3, 6
 
 @dataclass(frozen=True, slots=True)
 class CallBinder:
-    """Makes call nodes from bound arguments."""
+    """Makes nodes for calls of functions and operators in a row filter."""
 
     catalog: c.Catalog
     coercer: Coercer

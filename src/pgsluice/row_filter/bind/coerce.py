@@ -38,20 +38,14 @@ class Path(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Coercion:
-    """How a value is coerced.
-
-    Attributes:
-        context: the kind of the conversion: implicit, assignment or explicit.
-        form: how PostgreSQL prints it.
-        location: the cast's position in the text; None: that of its argument.
-    """
+    """How a value is coerced; ``location`` is the cast's place, None: that of its argument."""
 
     context: Context
     form: CallForm
     location: int | None = None
 
     def location_on(self, argument: n.Node) -> int | None:
-        """The location of the cast of an argument."""
+        """The place of an argument's cast in the filter's text; None if it has none."""
         return argument.location if self.location is None else self.location
 
 

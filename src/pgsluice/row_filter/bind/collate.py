@@ -37,7 +37,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class Collator:
-    """Assigns collations to a tree."""
+    """Assigns collations to the nodes of a bound row filter."""
 
     catalog: c.Catalog
 

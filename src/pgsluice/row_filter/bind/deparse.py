@@ -24,7 +24,7 @@ _LINE = "\0"  # a character that no text of PostgreSQL holds
 
 
 def deparse(node: n.Node, catalog: c.Catalog | None = None) -> str:
-    """Print an expression."""
+    """Print a bound row filter as SQL, as pg_get_expr() does."""
     shown = _Printer(catalog or c.Catalog()).show(node)
     return re.sub(f" *{_LINE}", "\n", shown)  # a line break replaces the spaces before it
 

@@ -20,7 +20,7 @@ _Row = TypeVar("_Row", c.OperatorRow, c.FunctionRow)
 
 
 class Ambiguous(Exception):
-    """Several candidates fit, and none is better."""
+    """Several functions or operators of a name fit the arguments, and none is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Candidate(Generic[_Row]):
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """Looks up operators and functions in one catalog."""
+    """Finds the built-in operator or function that a name means for arguments of some types."""
 
     catalog: c.Catalog
     coercer: Coercer

@@ -54,7 +54,7 @@ def _checked(type_name: str, compute: Callable[..., int]) -> Callable[..., int]:
 
 
 def truncated_division(a: int, b: int) -> int:
-    """Divide, rounding towards zero as C does."""
+    """The quotient of two integers, rounded towards zero as in C; the server's error for 0."""
     if b == 0:
         raise division_by_zero()
     quotient = abs(a) // abs(b)
@@ -62,7 +62,7 @@ def truncated_division(a: int, b: int) -> int:
 
 
 def remainder(a: int, b: int) -> int:
-    """The remainder, with the dividend's sign."""
+    """The remainder of two integers, with the dividend's sign; the server's error for 0."""
     if b == 0:
         raise division_by_zero()
     rest = abs(a) % abs(b)

@@ -89,7 +89,7 @@ def _result(words: Words, is_extended: bool) -> int:
 
 
 def hash_bytes(data: bytes, seed: int | None = None) -> int:
-    """hash_bytes; with a seed, hash_bytes_extended."""
+    """PostgreSQL's hash_bytes() of some bytes; with a seed, hash_bytes_extended()."""
     padded = data.ljust(-(-len(data) // 4) * 4, b"\0")
     words: list[Word] = list(struct.unpack(f"<{len(padded) // 4}I", padded))
     return _result(_hashed(words, len(data), seed or 0), seed is not None)

@@ -33,7 +33,6 @@ class Refused(Exception):
     """An expression that cannot be computed exactly.
 
     Attributes:
-        reason: why.
         way_out: what the user can do instead: always, a publication of the server.
         node: the first node that cannot be computed; the planner sets it.
     """
@@ -62,9 +61,8 @@ class Site:
     Attributes:
         types: the arguments' types, by OID.
         constants: the arguments' values where they are constant, else ``...``.
-        result_type: the call's type.
-        collation: the input collation.
-        text_rules: the database's rules of texts.
+        result_type: the call's type, by OID.
+        collation: the input collation, by OID.
     """
 
     types: tuple[int, ...]

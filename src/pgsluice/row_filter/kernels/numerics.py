@@ -166,7 +166,7 @@ def _apply_typmod(number: Decimal, typmod: int) -> Decimal:
 
 
 def numeric_to_integer(name: str) -> Callable[[Decimal], int]:
-    """The cast to an integer type."""
+    """The cast of numeric to int2, int4 or int8; it raises the server's errors."""
 
     def run(number: Decimal) -> int:
         if not number.is_finite():
@@ -193,7 +193,7 @@ def _float_to_numeric(digits: int) -> Callable[[float], Decimal]:
 
 @kernel("float8(numeric)")
 def numeric_to_float8(number: Decimal) -> float:
-    """The cast to float8."""
+    """The cast of numeric to float8; raises the server's error if it is out of range."""
     result = float(number)
     if number.is_finite() and (math.isinf(result) or (result == 0) != (number == 0)):
         raise out_of_range('"…" is out of range for type double precision')

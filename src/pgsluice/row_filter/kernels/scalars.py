@@ -24,7 +24,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 class NoColumn(Exception):
-    """These values cannot be computed as a column."""
+    """Arrow cannot compute a filter's part for these values, so each row is computed by itself."""
 
 
 _FORMATS: Final = {
@@ -73,12 +73,12 @@ def _unscaled(number: Decimal) -> int:
 
 
 def null_truth() -> pa.Scalar:
-    """A boolean NULL."""
+    """NULL of type boolean, as an Arrow scalar."""
     return make_scalar(None, pa.bool_())
 
 
 def boolean_array(truth: Mask, null: Mask | None = None) -> pa.Array:
-    """An Arrow array from masks."""
+    """An Arrow array of booleans; ``null``: its rows that are NULL, None: no row is."""
     validity = None
     if null is not None and null.any():
         validity = pa.py_buffer(np.packbits(~null, bitorder="little"))

@@ -31,11 +31,10 @@ _EPOCH_US: Final = m.EPOCH_DAYS * m.DAY
 
 
 class Batch:
-    """A batch of rows as columns.
+    """A batch of rows as columns, all of one length.
 
     Args:
-        columns: by name; all of one length.
-        types: the OIDs of the columns that the filter reads.
+        types: the OIDs of the types of the columns that the filter reads, by name.
     """
 
     def __init__(self, columns: Mapping[str, pa.Array], types: Mapping[str, int]) -> None:
@@ -46,7 +45,7 @@ class Batch:
         self.rows = 0 if first is None else len(first)
 
     def only(self, wanted: Mask) -> Batch:
-        """The rows where a mask is true."""
+        """The batch of only those rows for which a mask is true."""
         mask = boolean_array(wanted)
         batch = Batch({}, {})
         batch._types = self._types
@@ -155,7 +154,7 @@ def truth_array(
 
 
 def constant_array(truth: bool | None, rows: int) -> pa.Array:
-    """The same boolean for all rows."""
+    """An Arrow array with the same truth in each of some rows; None is NULL."""
     codes = np.full(rows, bool(truth))
     return boolean_array(codes, None if truth is not None else np.ones(rows, np.bool_))
 

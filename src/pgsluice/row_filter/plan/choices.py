@@ -177,7 +177,7 @@ def membership(compute: Compute, scalar_run: Run, array_run: Run, is_any: bool) 
 def is_in_column(
     signature: str, value: Plan, array: Plan, types: tuple[int, int], is_any: bool
 ) -> Callable[[Batch], Datum] | None:
-    """IN and NOT IN of constants, for a whole column."""
+    """The computation of IN or NOT IN of constants on whole columns; None if Arrow cannot do it."""
     if not isinstance(value, Computed) or value.column is None or not isinstance(array, Constant):
         return None
     is_equality = COMPARED.get(signature) == ("eq" if is_any else "ne")

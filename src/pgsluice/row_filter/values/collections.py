@@ -36,7 +36,7 @@ class PgArray(NamedTuple):
 
 
 def array_type(element: ValueType) -> ValueType:
-    """The array type of an element type."""
+    """How values of an array type are read and ordered, by its element type."""
     key = element.key
     return ValueType(
         f"_{element.name}",
@@ -47,7 +47,7 @@ def array_type(element: ValueType) -> ValueType:
 
 
 def parse_array(text: str, parse: Callable[[str], Value]) -> PgArray:
-    """Parse what array_out prints."""
+    """Read an array's text as array_out() prints it; ``parse`` makes an element of its text."""
     lower_bounds: tuple[int, ...] = ()
     if bounds := _BOUNDS.match(text):
         lower_bounds = tuple(map(int, re.findall(r"\[([+-]?\d+):", bounds[1])))

@@ -89,7 +89,7 @@ def day_number(year: int, month: int, day: int) -> int:
 
 
 def civil(day: int) -> tuple[int, int, int]:
-    """The inverse of :func:`day_number`."""
+    """Year, month and day of a number of days since 2000-01-01; year 0 is 1 BC."""
     return civil_from_days(day + EPOCH_DAYS)
 
 
@@ -105,7 +105,7 @@ def _infinite(text: str, low: int, high: int) -> int | None:
 
 
 def parse_date(text: str) -> int:
-    """Days since 2000-01-01."""
+    """Read a date as PostgreSQL prints it: days since 2000-01-01."""
     infinite = _infinite(text, DATE_MINUS_INFINITY, DATE_INFINITY)
     if infinite is not None:
         return infinite
@@ -128,13 +128,13 @@ def parse_time(text: str) -> int:
 
 
 def parse_timetz(text: str) -> TimeTz:
-    """Parse a time of day with its zone."""
+    """Read a time of day with its zone, as PostgreSQL prints it."""
     parts = _parts(_TIMETZ_FORM, "timetz", text)
     return TimeTz(clock_us_of(parts), west_s_of(parts))
 
 
 def parse_interval(text: str) -> Interval:
-    """Parse what intervalstyle = postgres prints."""
+    """Read an interval as PostgreSQL prints it under intervalstyle = postgres."""
     if text in ("infinity", "-infinity"):
         return FOREVER if text == "infinity" else MINUS_FOREVER
     parts = _parts(_INTERVAL_FORM, "interval", text)

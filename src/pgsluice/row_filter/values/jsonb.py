@@ -32,7 +32,7 @@ class Jsonb:
 
 
 def parse_jsonb(text: str) -> Jsonb:
-    """Parse a jsonb's text."""
+    """Read a jsonb document as PostgreSQL prints it."""
     try:
         return Jsonb(_DECODER.decode(text))
     except RecursionError:
@@ -60,7 +60,7 @@ def format_jsonb(content: Any) -> str:
 
 
 def key_order(key: str) -> tuple[int, bytes]:
-    """The order of an object's keys."""
+    """The order of keys in a jsonb object: by their number of bytes, then by the bytes."""
     raw = key.encode("utf-8", "surrogatepass")
     return len(raw), raw
 

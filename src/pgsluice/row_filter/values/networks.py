@@ -34,7 +34,7 @@ class Inet(NamedTuple):
         return 32 if self.family == 4 else 128
 
     def prefix(self, bits: int) -> int:
-        """The first bits of the address."""
+        """The first bits of the address, as an integer."""
         return self.address >> (self.width - bits)
 
 

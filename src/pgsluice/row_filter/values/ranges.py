@@ -35,7 +35,7 @@ class Range(NamedTuple):
 
 
 def range_type(name: str, subtype: ValueType) -> ValueType:
-    """The range type of a subtype."""
+    """How values of a range type are read and ordered, by the type of its bounds."""
     key = subtype.key or same
     return ValueType(
         name,
@@ -45,7 +45,7 @@ def range_type(name: str, subtype: ValueType) -> ValueType:
 
 
 def parse_range(text: str, parse: Callable[[str], Value]) -> Range:
-    """Parse what range_out prints."""
+    """Read a range's text as range_out() prints it; ``parse`` makes a bound of its text."""
     parts = _parts(text, lambda detail: NotReadable("range"))
     if parts is None:
         return Range(True)

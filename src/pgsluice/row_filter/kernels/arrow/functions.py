@@ -308,7 +308,7 @@ def arrow_kernel(signature: str, site: Site) -> Compute | None:
 
 
 def cannot_fail(signature: str) -> bool:
-    """Whether a function has a result for all values."""
+    """Whether a function, given by its signature, has a result for all values of its types."""
     head = signature.partition("(")[0]
     is_like = head.endswith("like") and not head.endswith("iclike")
     return is_like or signature in COMPARED or signature in _SAFE

@@ -78,7 +78,7 @@ def _days_between(a: int, b: int) -> int:
 
 @kernel("timestamp(date)")
 def midnight(day: int) -> int:
-    """A date as a timestamp."""
+    """A date, in days since 2000-01-01, as the timestamp of its midnight, in microseconds."""
     if not is_finite_date(day):
         return m.INFINITY if day > 0 else m.MINUS_INFINITY
     if day * m.DAY >= m.TIMESTAMP_END:
@@ -147,7 +147,7 @@ def _add_months(moment: int, months: int) -> int:
 
 @kernel("interval_um(interval)")
 def negated(interval: Interval) -> Interval:
-    """Negate an interval."""
+    """The interval with the opposite sign; raises the server's error if it is out of range."""
     if is_forever(interval):
         return m.MINUS_FOREVER if interval == m.FOREVER else m.FOREVER
     return _valid_interval(*(-part for part in interval))
