@@ -14,6 +14,7 @@ import pytest
 from pgsluice.capture.source.timeline import History, Received
 from pgsluice.catalog.rights import TableRights
 from pgsluice.catalog.server import ServerInfo, SlotInfo
+from pgsluice.catalog.tables.keys import UniqueIndex
 from pgsluice.config import Config, parse_config, parse_sink
 from pgsluice.definitions.published import PublishedBy, PublishedRelation
 from pgsluice.definitions.source_tables import SourceCatalog, SourceColumn, SourceTable
@@ -520,7 +521,7 @@ def test_replica_identities() -> None:
 
 def test_a_key_is_proposed_that_can_be_one() -> None:
     keyless = replace(_TABLE, is_full=True, has_key=False)
-    proved = replace(keyless, name="u", unique_columns=("a", "b"))
+    proved = replace(keyless, name="u", unique=UniqueIndex("U", ("a", "b")))
     config = _configured(_SECTION.format("a", "a") + _NEEDS_KEY)
     (finding,) = check_replica_identity(replace(_SOURCE, tables=(keyless, proved), config=config))
     assert finding.todo == (
@@ -529,7 +530,7 @@ def test_a_key_is_proposed_that_can_be_one() -> None:
         "unique index has only columns that are NOT NULL"
     )
     inserts = replace(_TABLE, has_identity=False, has_key=False, sends_updates=False)
-    indexed = replace(inserts, name="u", unique_columns=("a",), unique_index="U")
+    indexed = replace(inserts, name="u", unique=UniqueIndex("U", ("a",)))
     (finding,) = check_replica_identity(replace(_SOURCE, tables=(indexed,)))
     assert finding.todo == (
         "to receive the updates and deletes of a table:\n"

@@ -93,13 +93,6 @@ def error_of(facts: dict[str, Any]) -> PgsluiceError:
     return kind(str(facts.get("what")), hint=facts.get("hint"))
 
 
-def _slot_of(raw: dict[str, Any] | None) -> SlotInfo | None:
-    if raw is None:
-        return None
-    confirmed = raw["confirmed_flush_lsn"]
-    return SlotInfo(**{**raw, "confirmed_flush_lsn": None if confirmed is None else Lsn(confirmed)})
-
-
 def write_health(spool_path: Path, health: CaptureHealth) -> None:
     """Replace the file; errors of the disk are ignored."""
     raw = {**asdict(health), "phase": health.phase.value}
@@ -110,7 +103,11 @@ def read_health(spool_path: str | Path) -> CaptureHealth | None:
     """The last reported state; None if capture never ran, or if the file is unreadable."""
     try:
         raw = json.loads((Path(spool_path) / CAPTURE_HEALTH).read_text())
-        parsed = {"phase": CapturePhase(raw["phase"]), "slot": _slot_of(raw.get("slot"))}
+        slot = raw.get("slot")
+        if slot is not None:
+            confirmed = slot["confirmed_flush_lsn"]
+            slot["confirmed_flush_lsn"] = None if confirmed is None else Lsn(confirmed)
+        parsed = {"phase": CapturePhase(raw["phase"]), "slot": slot and SlotInfo(**slot)}
         return CaptureHealth(**{**raw, **parsed, "counts": CaptureCounts(**raw.get("counts", {}))})
     except (OSError, ValueError, TypeError, KeyError):
         return None

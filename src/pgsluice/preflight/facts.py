@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pgsluice.capture.source.timeline import Received
 from pgsluice.catalog.rights import TableRights
 from pgsluice.catalog.server import ServerInfo, SlotInfo
+from pgsluice.catalog.tables.keys import UniqueIndex
 from pgsluice.config import Config
 from pgsluice.definitions.published import PublishedRelation
 from pgsluice.definitions.source_tables import SourceCatalog
@@ -75,8 +76,7 @@ class PublishedTable:
         has_key: it has a primary key or a replica identity index.
         sends_updates: an existing publication sends its updates or deletes.
         same_names: columns whose names differ only in case, as ``A and a``.
-        unique_columns: columns that can be its key: those of a unique index, all NOT NULL.
-        unique_index: that index.
+        unique: a unique index whose columns, all NOT NULL, can be its key.
     """
 
     schema: str
@@ -86,8 +86,7 @@ class PublishedTable:
     has_key: bool
     sends_updates: bool
     same_names: tuple[str, ...] = ()
-    unique_columns: tuple[str, ...] = ()
-    unique_index: str = ""
+    unique: UniqueIndex | None = None
 
     @property
     def shown(self) -> str:

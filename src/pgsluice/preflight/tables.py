@@ -130,14 +130,14 @@ def _unique_statements(key: ConfiguredKey) -> Iterator[str]:
 
 def _ways_to_a_key(tables: Sequence[PublishedTable]) -> Iterator[str]:
     """Ways to give tables a key; only suitable columns are proposed."""
-    unique = [table for table in tables if table.unique_columns][:_SHOWN_TABLES]
+    unique = [(table, table.unique) for table in tables if table.unique][:_SHOWN_TABLES]
     if unique:
         keys = (
-            f"{json.dumps(f'{table.schema}.{table.name}')} = {json.dumps(table.unique_columns)}"
-            for table in unique
+            f"{json.dumps(f'{table.schema}.{table.name}')} = {json.dumps(index.columns)}"
+            for table, index in unique
         )
         yield f"set key = {{ {', '.join(keys)} }} in the subscription"
-    others = [table for table in tables if not table.unique_columns]
+    others = [table for table in tables if not table.unique]
     for table in others[:_SHOWN_TABLES]:
         yield _choose_a_key(table)
 
@@ -146,8 +146,8 @@ def _ways_to_an_identity(tables: Sequence[PublishedTable]) -> Iterator[str]:
     """Ways to have updates and deletes of tables sent."""
     yield "to receive the updates and deletes of a table:"
     for table in tables[:_SHOWN_TABLES]:
-        if table.unique_index:
-            index = quote_identifier(table.unique_index)
+        if table.unique:
+            index = quote_identifier(table.unique.name)
             yield f"ALTER TABLE {table.sql_name} REPLICA IDENTITY USING INDEX {index};"
         else:
             yield f"{_choose_a_key(table)}. If there are none:"

@@ -298,8 +298,7 @@ def _tables(
             has_key=bool(table.primary_key or table.identity_key),
             sends_updates=bool(actions & {"update", "delete"}),
             same_names=tuple(sorted(same_names[table.oid])),
-            unique_columns=unique[table.oid][0].columns if table.oid in unique else (),
-            unique_index=unique[table.oid][0].name if table.oid in unique else "",
+            unique=unique[table.oid][0] if table.oid in unique else None,
         )
 
     return tuple(facts(table) for table in published)
