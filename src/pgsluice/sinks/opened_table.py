@@ -176,12 +176,11 @@ class OpenedTable:
         return applied
 
     def _own_marker(self) -> CommitMarker | None:
-        handle = self.handle
+        handle, title = self.handle, self._table.title
         if handle.version < 0:
             return None
         with self.naming_disk_trouble():
             marker = handle.marker()
-        title = self._table.title
         if marker is None:
             raise TableError(
                 f"{handle.location} already has a table that pgsluice did not create",

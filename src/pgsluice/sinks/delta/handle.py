@@ -43,7 +43,6 @@ from pgsluice.sinks.lake.copied_rows import (
     fitting_rows,
     refuse_shared_keys,
 )
-from pgsluice.sinks.lake.data_files import dead_rows, live_batches
 from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.merge import merge_of
 from pgsluice.sinks.lake.keys.index import KeyIndex
@@ -124,10 +123,9 @@ class DeltaHandle(TableHandle):
         return content_of(self._snapshot.folder, version, self._identity, rewrites)
 
     def keys(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
-        snapshot = self._snapshot
-        schema = pa.schema([snapshot.schema.field(name) for name in columns])
-        files = ((file, dead_rows(snapshot.folder, file)) for file in snapshot.files.values())
-        return live_batches(snapshot.folder, files, schema)
+        old = self._snapshot
+        schema = pa.schema([old.schema.field(name) for name in columns])
+        return altered_rows(old, old.files.values(), schema)
 
     def refuse_foreign_changes(self) -> None:
         if self._snapshot.commits.has_lost_one:

@@ -16,7 +16,7 @@ from pgsluice.errors import TableError
 from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import Overtaken
 from pgsluice.sinks.delta.log.deletion_vectors import Descriptor, write_vectors
-from pgsluice.sinks.delta.log.durability import new_files, note_settled
+from pgsluice.sinks.delta.log.durability import SETTLED, new_files
 from pgsluice.sinks.delta.log.reading import after_commit, commit_name, remember
 from pgsluice.sinks.delta.log.snapshot import DeltaFile, DeltaSnapshot
 from pgsluice.sinks.lake.attempt import commits
@@ -65,7 +65,7 @@ def commit(
         for name, version in transactions.items()
     ]
     everything = [{"commitInfo": info}, *identifiers, *actions]
-    lines = "".join(f"{_as_json(action)}\n" for action in everything)
+    lines = "".join(f"{as_text(action)}\n" for action in everything)
     version = snapshot.version + 1
     folder = snapshot.folder
     folder.settle(new_files(folder, actions, snapshot.files))
@@ -73,7 +73,7 @@ def commit(
     with commits():
         tag = _make_version(folder, version, lines.encode())
     failpoint("delta.after_commit")
-    note_settled(folder, version)
+    SETTLED[folder] = version
     made = after_commit(snapshot, everything, tag)
     remember(made)
     return made
@@ -86,10 +86,6 @@ def _make_version(folder: Folder, version: int, content: bytes) -> Hashable:
         raise Overtaken(f"another commit made version {version} of {folder.uri}") from None
     except LinksRefused as error:
         raise TableError(str(error), hint=error.hint, location=folder.uri) from error
-
-
-def _as_json(action: dict[str, Any]) -> str:
-    return json.dumps(action, ensure_ascii=False, separators=(",", ":"))
 
 
 def actions_of(snapshot: DeltaSnapshot, edit: Edit) -> tuple[list[dict[str, Any]], int]:
@@ -132,7 +128,7 @@ def _with_vector(file: DataFile, vector: Descriptor, rows: int) -> dict[str, Any
         "size": file.size,
         "modificationTime": old["modificationTime"],
         "dataChange": True,
-        "stats": statistics_text(statistics),
+        "stats": as_text(statistics),
         "deletionVector": vector.as_json(),
     }
     return {"add": action}
@@ -146,15 +142,15 @@ def _added(file: DataFile, changes_data: bool) -> dict[str, Any]:
         "size": file.size,
         "modificationTime": int(time.time() * 1000),
         "dataChange": changes_data,
-        "stats": statistics_text(file.statistics()),
+        "stats": as_text(file.statistics()),
     }
     return {"add": action}
 
 
-def statistics_text(statistics: Mapping[str, Any]) -> str:
-    """Statistics as JSON for the log, without escapes for characters.
+def as_text(value: Mapping[str, Any]) -> str:
+    """An action, or statistics, as JSON for the log, without escapes for characters.
 
     deltalake misreads escaped characters of the last plane (from U+100000 on), and then skips the
     file that has the row.
     """
-    return json.dumps(statistics, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -37,11 +37,6 @@ def settle_through(folder: Folder, version: int) -> None:
     for number in range(first if last > version else max(first, last + 1), version + 1):
         actions = read_commit(folder, number) or ()
         folder.settle([*new_files(folder, actions), commit_name(number)])
-    note_settled(folder, version)
-
-
-def note_settled(folder: Folder, version: int) -> None:
-    """Note that this process has made a version durable."""
     SETTLED[folder] = version
 
 

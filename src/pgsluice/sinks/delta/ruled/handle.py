@@ -30,7 +30,7 @@ from pgsluice.sinks.contract import AddedColumn, Applied, Overtaken, StagedRows
 from pgsluice.sinks.delta import upkeep
 from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.log import columns, commit_marker
-from pgsluice.sinks.delta.log.commit import statistics_text
+from pgsluice.sinks.delta.log.commit import as_text
 from pgsluice.sinks.delta.log.durability import settle_through
 from pgsluice.sinks.delta.log.reading import newest_snapshot, newest_version
 from pgsluice.sinks.delta.ruled.merge import (
@@ -192,7 +192,7 @@ class RuledHandle(DeltaHandle):
                 partition_values={},
                 modification_time=now_ms,
                 data_change=True,
-                stats=statistics_text(file.statistics()),
+                stats=as_text(file.statistics()),
             )
             for file in files
         ]

@@ -32,7 +32,6 @@ from pgsluice.sinks.delta.log.columns import as_stored, existing_schema
 from pgsluice.sinks.lake.data_files import dead_rows, rows_at
 from pgsluice.sinks.lake.keys.entries import Hits
 from pgsluice.sinks.lake.merge.key_scan import KeyScan
-from pgsluice.sinks.lake.merge.net_merge import without_dead
 from pgsluice.sinks.lake.snapshot import DataFile, Snapshot
 
 _DIGITS_OF_A_DOUBLE = 15
@@ -156,7 +155,7 @@ def _live(snapshot: Snapshot, keys: pa.Table) -> Iterator[tuple[DataFile, Hits]]
     """The live rows of each file that have one of these keys."""
     types = pa.schema([snapshot.schema.field(name) for name in keys.schema.names])
     for file, hits in KeyScan(snapshot.folder, types).find(snapshot.files.values(), keys):
-        yield file, without_dead(hits, dead_rows(snapshot.folder, file))
+        yield file, hits.without(dead_rows(snapshot.folder, file))
 
 
 def has_exact_bounds(kind: pa.DataType) -> bool:

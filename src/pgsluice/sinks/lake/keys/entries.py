@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyroaring import BitMap
 
 from pgsluice.changes.key_numbers import KeyNumbers, Numbers, numbers_of
 from pgsluice.changes.lineage import number_rows
@@ -34,6 +35,17 @@ class Hits:
             np.concatenate(nothing + [part.wanted for part in parts]),
             np.concatenate(nothing + [part.rows for part in parts]),
         )
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> Hits:
+        """The hits for which the mask is true."""
+        return Hits(self.wanted[mask], self.rows[mask])
+
+    def without(self, vector: BitMap) -> Hits:
+        """The hits that are no deleted rows."""
+        dead = vector & BitMap(self.rows.astype(np.uint32))
+        if not dead:
+            return self
+        return self.where(~np.isin(self.rows, np.asarray(dead.to_array(), np.int64)))
 
 
 @dataclass(frozen=True, slots=True)

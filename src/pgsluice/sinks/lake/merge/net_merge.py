@@ -186,7 +186,7 @@ class NetMerge:
         fetch_vectors(self._snapshot.folder, unread)
         for file, hits in found:
             if file.vector is not None:
-                hits = without_dead(hits, self._dead_rows(file))
+                hits = hits.without(self._dead_rows(file))
             if len(hits.rows):
                 parts.append((file, hits))
         return Live.joined(parts)
@@ -360,15 +360,6 @@ class Live:
             indexes = np.flatnonzero(self.file_of == number)
             if len(indexes):
                 yield file, indexes
-
-
-def without_dead(hits: Hits, vector: BitMap) -> Hits:
-    """The hits that are no deleted rows."""
-    dead = vector & BitMap(hits.rows.astype(np.uint32))
-    if not dead:
-        return hits
-    is_live = ~np.isin(hits.rows, np.asarray(dead.to_array(), np.int64))
-    return Hits(hits.wanted[is_live], hits.rows[is_live])
 
 
 def _keys(rows: pa.Table, net: NetChanges) -> pa.Table:

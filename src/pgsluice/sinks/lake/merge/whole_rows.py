@@ -101,16 +101,16 @@ def equal_rows(
     schema = pa.schema([snapshot.schema.field(name) for name in wanted.schema.names])
     rows = wanted.cast(schema).combine_chunks()
     for file, hits in candidates:
-        hits = _where(hits, (lacking[hits.wanted] > 0) & ~_are_in(hits.rows, dead(file)))
-        equal = _where(hits, np.zeros(len(hits.rows), np.bool_))
+        hits = hits.where(lacking[hits.wanted] > 0).without(dead(file))
+        equal = Hits.joined([])
         while len(hits.rows):
             is_chosen = first_of_each(hits.wanted, lacking)
-            chosen, hits = _where(hits, is_chosen), _where(hits, ~is_chosen)
+            chosen, hits = hits.where(is_chosen), hits.where(~is_chosen)
             is_equal = _are_equal(read, file, chosen, rows)
-            equal = Hits.joined([equal, _where(chosen, is_equal)])
+            equal = Hits.joined([equal, chosen.where(is_equal)])
             lacking -= np.bincount(chosen.wanted[is_equal], minlength=len(lacking))
             # Unless other rows have the same hash, nothing is lacking, or nothing is left.
-            hits = _where(hits, lacking[hits.wanted] > 0)
+            hits = hits.where(lacking[hits.wanted] > 0)
         if len(equal.rows):
             yield file, equal
         if not lacking.any():
@@ -141,15 +141,6 @@ def _are_equal(
         some, order = order[: len(values)], order[len(values) :]
         is_equal[some] = are_equal(wanted.take(pa.array(hits.wanted[some])), values)
     return is_equal
-
-
-def _where(hits: Hits, mask: npt.NDArray[np.bool_]) -> Hits:
-    return Hits(hits.wanted[mask], hits.rows[mask])
-
-
-def _are_in(rows: Indexes, dead: BitMap) -> npt.NDArray[np.bool_]:
-    """Which rows are deleted."""
-    return np.isin(rows, np.asarray(dead.to_array(), np.int64))
 
 
 def _numbered(rows: pa.Table, types: pa.Schema) -> pa.Table:
