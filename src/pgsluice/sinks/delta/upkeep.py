@@ -100,7 +100,6 @@ def is_due(snapshot: DeltaSnapshot, bytes_written: int) -> bool:
 
 
 def _commits_since(snapshot: DeltaSnapshot) -> int:
-    """The number of commits since the last maintenance."""
     return snapshot.version - (snapshot.transaction_version(MAINTAINED) or 0)
 
 

@@ -96,7 +96,9 @@ class RowCache:
                     if (kept := OPENED.get(path, subject)) is not None:
                         kept.touch(path)
                         group = kept.batch
-                    elif groups.is_worth(number, len(places)) and self._has_room(groups, number):
+                    elif groups.is_worth(number, len(places)) and ROOM.has(
+                        self._root, int(groups.sizes[number])
+                    ):
                         group = groups.decoded(opened(), number)
                         if group is not None:
                             self._keep(group, path, subject)
@@ -106,12 +108,6 @@ class RowCache:
                     columns = group if names == group.schema.names else group.select(names)
                     some = with_partition(columns.take(pa.array(places)), file.partition, schema)
                     yield with_all_columns(some, schema)
-
-    def _has_room(self, groups: RowGroups, number: int) -> bool:
-        """Whether a row group may be kept, by its size before it is decoded."""
-        with suppress(OSError):
-            return ROOM.has(self._root, int(groups.sizes[number]))
-        return False
 
     def _keep(self, batch: pa.RecordBatch, path: Path, subject: str) -> None:
         """Keep a decoded row group, unless the disk is full or cannot be written."""
@@ -220,12 +216,8 @@ class Room:
         self._measured: dict[Path, tuple[float, int]] = {}
 
     def has(self, root: Path, size: int) -> bool:
-        """Whether so many bytes more may be kept in a folder.
-
-        Raises:
-            OSError: the disk cannot be read.
-        """
-        with self._lock:
+        """Whether so many bytes more may be kept in a folder; False: or the disk cannot be read."""
+        with self._lock, suppress(OSError):
             root.mkdir(0o700, parents=True, exist_ok=True)  # somebody may have deleted it
             at, used = self._measured.get(root, (None, 0))
             if at is None or time.monotonic() - at > _MEASURED_EVERY_S:
@@ -233,6 +225,7 @@ class Room:
                 self._measured[root] = time.monotonic(), used
             most = min(CACHE_BYTES, (shutil.disk_usage(root).free + used) // SHARE_OF_DISK)
             return used + size <= most
+        return False
 
     def take(self, root: Path, size: int) -> None:
         """Note that so many bytes more are kept."""

@@ -139,7 +139,6 @@ class _Versions:
     Attributes:
         first: the one that it starts from, which is committed.
         last: after the pieces that are merged.
-        merged: what was counted.
         key: the key columns of the changes.
         index: finds the rows of keys; None: there are no changes.
     """
@@ -188,7 +187,6 @@ class _Share:
 
     Attributes:
         key: the key of the changes; empty if there are none.
-        new: files that are added.
         gone: files of the version that are removed, because they have no live rows.
         dead: the deleted rows of changed files of the version, and of new files.
     """

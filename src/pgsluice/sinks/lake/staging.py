@@ -236,7 +236,6 @@ def _repeats(values: pa.Array) -> bool:
 
 
 def _short_columns(batch: pa.RecordBatch) -> list[str]:
-    """The columns with short values."""
     most_bytes = _SHORT_BYTES * max(len(batch), 1)
     columns = zip(batch.schema.names, batch.columns, strict=True)
     return [name for name, values in columns if values.nbytes <= most_bytes]

@@ -151,7 +151,6 @@ def features_of(schema: pa.Schema) -> set[str]:
 
 
 def _nested_types(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """A type and all types inside it."""
     yield kind
     for index in range(kind.num_fields):
         yield from _nested_types(kind.field(index).type)

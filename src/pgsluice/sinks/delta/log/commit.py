@@ -135,7 +135,6 @@ def _with_vector(file: DataFile, vector: Descriptor, rows: int) -> dict[str, Any
 
 
 def _added(file: DataFile, changes_data: bool) -> dict[str, Any]:
-    """The action that adds a new file to the table."""
     action = {
         "path": file.name,
         "partitionValues": {**file.partition},

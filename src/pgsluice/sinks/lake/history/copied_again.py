@@ -66,8 +66,6 @@ class _Comparison:
 
     Attributes:
         base: the version before, with the columns of the copy.
-        copied: the files of the copy.
-        key: names of the key columns.
         compared: the columns that make rows differ.
         dead: the rows that go: ended versions, and copied rows that are equal to a version.
         ended: how many versions end.

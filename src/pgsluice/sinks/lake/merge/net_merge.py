@@ -140,7 +140,6 @@ class NetMerge:
         return merged
 
     def _merge_whole(self, whole: WholeRows) -> Merged:
-        """Write the files of changes of whole rows."""
         live = self._equal(whole, whole.needed)
         found = live.count(len(whole.needed))
         if (found < whole.needed).any():  # some changes are skipped: how many have their row?
@@ -259,7 +258,6 @@ class NetMerge:
         return self._dead[file.name]
 
     def _count_live(self) -> int:
-        """The number of live rows in the table."""
         folder = self._snapshot.folder
         return sum(
             file.rows(folder) - (0 if file.vector is None else file.vector.cardinality)
