@@ -248,6 +248,9 @@ class TablesUnfinished(PgsluiceError):
     ``tables``, each with its subscription's name and its OID."""
 
 
+_FACTS_OF_FAILURES = ("reason", "leaves", "partitions", "reached")
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An error as a task reports it to the subscription's driver.
@@ -285,18 +288,9 @@ class Failure:
         if isinstance(error, PgsluiceError):
             is_of_target = isinstance(error, TargetUnreachable)
             message = str(error) if isinstance(error, TableError) else naming_machine(str(error))
-            reason, leaves = error.facts.get("reason"), error.facts.get("leaves", frozenset())
-            return cls(
-                error.remedy,
-                message,
-                None,
-                reason,
-                is_of_target,
-                leaves,
-                error.is_lasting,
-                error.facts.get("partitions", frozenset()),
-                error.facts.get("reached"),
-            )
+            facts = {name: each for name, each in error.facts.items() if name in _FACTS_OF_FAILURES}
+            lasts = error.is_lasting
+            return cls(error.remedy, message, is_of_target=is_of_target, is_lasting=lasts, **facts)
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             trouble = disk_trouble(error)
             if trouble is not None:

@@ -37,9 +37,7 @@ from pgsluice.sql import quote_literal
 from pgsluice.stores.spool_place import SpoolPlace
 
 
-def drop_subscription(
-    config: Config, name: str, *, yes: bool, before: Callable[[], None] = lambda: None
-) -> None:
+def drop_subscription(config: Config, name: str, *, yes: bool, before: Callable[[], None]) -> None:
     """Remove one subscription's record and checkpoint; call ``before`` once the user has agreed."""
     # Compared as a name, not opened as a path: ".." is no subscription.
     place = config.spool.place
@@ -106,16 +104,12 @@ def drop_streams(path: Path, dsn: str, *, yes: bool) -> int:
 
 
 def _refuse_other_server(config: Config, identity: SpoolIdentity) -> None:
+    source = config.source
     try:
-        connection = ReplicationConnection.connect(
-            config.source.conninfo, config.source.connect_timeout_s
-        )
+        with ReplicationConnection.connect(source.conninfo, source.connect_timeout_s) as connection:
+            check_identity(identity, connection.identify_system())
     except SourceUnreachable as error:
         raise _left_there(error, config.spool.place) from error
-    try:
-        check_identity(identity, connection.identify_system())
-    finally:
-        connection.close()
 
 
 def _left_there(error: SourceUnreachable, place: SpoolPlace) -> SourceUnreachable:

@@ -19,6 +19,7 @@ from pgsluice.errors import PgsluiceError, SourceRefused
 from pgsluice.events import CapturePhase
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.lags import utc
+from pgsluice.monitor.wording import lsn_text
 from pgsluice.replication import connect_sql
 
 _TIMEOUT_S = 5.0
@@ -57,11 +58,11 @@ class SourceStatus:
             "exists": slot is not None if self.is_known else None,
             "active": (slot is not None and slot.active_pid is not None) if self.is_known else None,
             "inactive_since": slot.inactive_since if slot else None,
-            "confirmed_flush_lsn": _text(slot.confirmed_flush_lsn if slot else None),
+            "confirmed_flush_lsn": lsn_text(slot.confirmed_flush_lsn if slot else None),
             "retained_bytes": slot.retained_bytes if slot else None,
             "wal_status": slot.wal_status if slot else None,
             "safe_wal_bytes": slot.safe_wal_bytes if slot else None,
-            "flush_lsn": _text(self.flush_lsn),
+            "flush_lsn": lsn_text(self.flush_lsn),
             "error": self.error,
             "statements_needed": list(self.left),
             "read_at": self.read_at,
@@ -136,7 +137,7 @@ class CaptureStatus:
             "message": self.message,
             "times": self.times,
             "reported_at": self.reported_at,
-            "acknowledged": _text(self.acknowledged),
+            "acknowledged": lsn_text(self.acknowledged),
             "last_commit_at": self.last_commit_at,
             "counts": asdict(self.counts),
         }
@@ -184,7 +185,3 @@ def known_source(source: SourceConfig, health: CaptureHealth | None) -> SourceSt
         CaptureStatus.of(health).server_end,
         read_at=health.slot_read_at,
     )
-
-
-def _text(lsn: Lsn | None) -> str | None:
-    return None if lsn is None else str(lsn)

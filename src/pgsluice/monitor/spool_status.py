@@ -6,7 +6,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from itertools import accumulate
 from typing import Any
@@ -49,15 +49,6 @@ class HeldSpool:
     since: float
     bytes: int
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "subscription": self.subscription,
-            "table": self.table,
-            "position": str(self.position),
-            "since": self.since,
-            "bytes": self.bytes,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class SpoolStatus:
@@ -80,16 +71,12 @@ class SpoolStatus:
     error: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "position": None if self.position is None else str(self.position),
-            "frontier": None if self.frontier is None else str(self.frontier),
-            "bytes": self.bytes,
-            "segments": self.segments,
-            "open_bytes": self.open_bytes,
-            "held": self.held.to_json() if self.held is not None else None,
-            "kept": {keeper.value: size for keeper, size in self.kept.items()},
-            "error": self.error,
-        }
+        return asdict(
+            self,
+            dict_factory=lambda pairs: {
+                name: str(each) if isinstance(each, Lsn) else each for name, each in pairs
+            },
+        )
 
 
 def read_spool(reader: SpoolReader, holds: Sequence[Hold]) -> SpoolStatus:

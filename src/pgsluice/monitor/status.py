@@ -21,7 +21,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.monitor.lags import MOST_SEGMENTS, Lags, TableLag
 from pgsluice.monitor.source_status import CaptureStatus, SourceStatus, ask_source, known_source
 from pgsluice.monitor.spool_status import CopiesStatus, SpoolStatus, read_copies, read_spool
-from pgsluice.monitor.wording import state_words
+from pgsluice.monitor.wording import lsn_text, state_words
 from pgsluice.spool import (
     FormerTarget,
     Owner,
@@ -65,12 +65,12 @@ class SubscriptionStatus:
     name: str
     mode: str
     sink: str
-    position: Lsn | None
-    lag_bytes: int | None
-    lag_s: float | None
-    tables: tuple[TableRecord, ...]
     is_enabled: bool
     is_configured: bool
+    position: Lsn | None = None
+    lag_bytes: int | None = None
+    lag_s: float | None = None
+    tables: tuple[TableRecord, ...] = ()
     former: Mapping[TargetName, FormerTarget] = field(default_factory=dict)
     advice: Mapping[str, str] = field(default_factory=dict)
     unregistered: Mapping[str, str] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class SubscriptionStatus:
             "name": self.name,
             "mode": self.mode,
             "sink": self.sink,
-            "position": _text(self.position),
+            "position": lsn_text(self.position),
             "lag_bytes": self.lag_bytes,
             "lag_s": self.lag_s,
             "tables": [
@@ -115,7 +115,7 @@ class SubscriptionStatus:
                     "advice": self.advice.get(table.title),
                     "catalog_problem": self.unregistered.get(table.title),
                     "copy": None if copy is None else copy.to_json(),
-                    "verified_through": _text(None if verified is None else verified.position),
+                    "verified_through": lsn_text(None if verified is None else verified.position),
                     "verified_at": None if verified is None else verified.at,
                 }
                 for table in self.tables
@@ -236,17 +236,8 @@ def _subscriptions(
 
 def _unstarted(subscription: SubscriptionConfig) -> SubscriptionStatus:
     """A configured subscription before its first start."""
-    return SubscriptionStatus(
-        name=subscription.name,
-        mode=subscription.mode,
-        sink=subscription.sink.target,
-        position=None,
-        lag_bytes=None,
-        lag_s=None,
-        tables=(),
-        is_enabled=subscription.enabled,
-        is_configured=True,
-    )
+    name, mode, sink = subscription.name, subscription.mode, subscription.sink.target
+    return SubscriptionStatus(name, mode, sink, subscription.enabled, is_configured=True)
 
 
 def _advice(subscription: SubscriptionConfig, record: SubscriptionRecord) -> dict[str, str]:
@@ -321,7 +312,7 @@ def _table_json(table: TableRecord) -> dict[str, Any]:
     return {
         "schema": table.namespace,
         "table": table.name,
-        "applied_through": _text(table.applied_through),
+        "applied_through": lsn_text(table.applied_through),
         "rows": table.rows,
         "rows_skipped": table.rows_skipped,
         "rejects": table.rejects,
@@ -334,7 +325,3 @@ def _table_json(table: TableRecord) -> dict[str, Any]:
         "to_verify": table.pending.verification or None,
         "copy_reason": table.copied.reason or None,
     }
-
-
-def _text(lsn: Lsn | None) -> str | None:
-    return None if lsn is None else str(lsn)

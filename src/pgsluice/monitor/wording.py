@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pgsluice.events import INSERTS_ONLY, CopyAmount
+from pgsluice.lsn import Lsn
 
 STATES = {
     "i": "to copy",
@@ -33,6 +34,11 @@ def state_words(state: str, incomplete: Sequence[str] = ()) -> str:
 _LEAST_FIRST = ("rows_per_s", "ranges", "bytes_per_s", "rows", "bytes", "left")
 """Parts of a copy's amount, in the order in which they are omitted if there is no room."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def lsn_text(lsn: Lsn | None) -> str | None:
+    """An LSN for JSON, as PostgreSQL writes it; None if it is unknown."""
+    return None if lsn is None else str(lsn)
 
 
 def format_bytes(count: int | None) -> str:

@@ -8,6 +8,7 @@ command is refused while a capture is active.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -67,15 +68,10 @@ def drop(
     if config is None or dsn is not None:
         raise typer.BadParameter("name the configuration, or --stream SPOOL and --dsn DSN")
     loaded = load_config(config)
-
-    def before() -> None:
-        if unregister:
-            unregister_targets(loaded, subscription)
-
+    before = partial(unregister_targets, loaded, subscription) if unregister else lambda: None
     with no_capture(loaded.spool.folder):
         if subscription is not None:
             drop_subscription(loaded, subscription, yes=yes, before=before)
         else:
-            code = drop_all(loaded, yes=yes, before=before)
-            if code:
+            if code := drop_all(loaded, yes=yes, before=before):
                 raise typer.Exit(code)

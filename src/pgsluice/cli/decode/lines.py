@@ -33,12 +33,6 @@ _STYLES = {
     "T": "bold red",
     "M": "blue",
 }
-_IDENTITIES = {
-    wire.ReplicaIdentity.DEFAULT: "default",
-    wire.ReplicaIdentity.NOTHING: "nothing",
-    wire.ReplicaIdentity.FULL: "full",
-    wire.ReplicaIdentity.INDEX: "index",
-}
 
 
 class LinePrinter:
@@ -96,7 +90,7 @@ class LinePrinter:
 
     def _relation(self, message: wire.Relation) -> str:
         columns = ", ".join(self._column(column) for column in message.columns)
-        identity = _IDENTITIES[message.replica_identity]
+        identity = message.replica_identity.name.lower()
         return f"{qualified(message)} oid {message.oid} ({columns}) identity {identity}"
 
     def _column(self, column: wire.RelationColumn) -> str:

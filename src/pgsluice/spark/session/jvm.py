@@ -134,8 +134,9 @@ def _command(settings: Mapping[str, str]) -> list[str]:
     spec = None if home else find_spec("pyspark")  # its own Spark; PySpark is not imported yet
     if spec is not None and spec.origin is not None:
         home = str(Path(spec.origin).parent)
+    arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     options = [f"--conf={name}={value}" for name, value in settings.items()]
-    return [f"{home}/bin/spark-submit", *options, *_submit_arguments()]
+    return [f"{home}/bin/spark-submit", *options, *shlex.split(arguments)]
 
 
 class LaunchEndedError(Exception):
@@ -221,10 +222,6 @@ def _folder_of_launch(log: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _submit_arguments() -> list[str]:
-    return shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
 
 
 def port_and_secret(said: bytes) -> tuple[int, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from pgsluice.columnar.definitions import (
     Definition,
@@ -21,7 +22,10 @@ from pgsluice.facts import RelationFacts
 from pgsluice.spark.source.options import SourceOptions, TableName
 from pgsluice.spool import SegmentInfo, Spool, SpoolReader
 from pgsluice.spool.segments.block import FACTS_TAG, SegmentView
-from pgsluice.types import TypeOptions, resolve_type
+from pgsluice.types import ColumnType, TypeOptions, resolve_type
+
+if TYPE_CHECKING:
+    import psycopg
 
 _LOG = logging.getLogger("pgsluice.spark")
 _FEW_SEGMENTS = 8
@@ -89,15 +93,28 @@ def table_columns(options: SourceOptions, table: TableName) -> list[tuple[str, s
             else "correct the option table; PostgreSQL folds an unquoted name to lower case",
             table=str(table),
         )
-    type_definitions = facts.type_definitions()
-    return [
-        (
-            column.name,
-            resolve_type(column.type_oid, column.typmod, type_definitions, types).spark_ddl,
-        )
+    of_catalog = catalog_types(facts, types)
+    return [(c.name, of_catalog[c.name].spark_ddl) for c in facts.columns if not c.generated]
+
+
+def catalog_types(facts: RelationFacts, types: TypeOptions) -> dict[str, ColumnType]:
+    """The type of each column of a table at the target, by the column's name, including generated
+    columns."""
+    definitions = facts.type_definitions()
+    return {
+        column.name: resolve_type(column.type_oid, column.typmod, definitions, types)
         for column in facts.columns
-        if not column.generated
-    ]
+    }
+
+
+def relation_named(connection: psycopg.Connection[Any], table: TableName) -> tuple[int, str] | None:
+    """The OID and the ``relkind`` of the relation of this name; None: there is none."""
+    return connection.execute(
+        "SELECT c.oid::int8, c.relkind::text FROM pg_catalog.pg_class c "
+        "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relname = %s",
+        [table.namespace, table.name],
+    ).fetchone()
 
 
 def warn_of_unknown_exclusions(options: SourceOptions) -> None:
@@ -163,10 +180,5 @@ def _from_catalog(dsn: str, table: TableName) -> RelationFacts | None:
     from pgsluice.replication import connect_sql
 
     with connect_sql(dsn, f"looking up the columns of {table}") as connection:
-        row = connection.execute(
-            "SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
-            "ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s "
-            "AND c.relkind IN ('r', 'p')",
-            (table.namespace, table.name),
-        ).fetchone()
-        return None if row is None else fetch_relation_facts(connection, row[0])
+        oid, kind = relation_named(connection, table) or (0, "")
+        return fetch_relation_facts(connection, oid) if kind in ("r", "p") else None

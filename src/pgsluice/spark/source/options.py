@@ -20,6 +20,7 @@ from pydantic import (
     Field,
     PlainValidator,
     PositiveInt,
+    TypeAdapter,
     ValidationError,
 )
 
@@ -151,6 +152,7 @@ def _lower(text: Any) -> Any:
     return text.lower() if isinstance(text, str) else text
 
 
+_FLAG = TypeAdapter(bool)
 _Text = Annotated[str, Field(min_length=1)]
 _Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 
@@ -315,13 +317,9 @@ def _given(options: Mapping[str, str]) -> tuple[dict[str, str], bool]:
             raise ConfigError(f"unknown option {name!r}", hint=hint, option=name)
     _refuse_json(given.pop("json", "string"))
     try:
-        return given, _Flag(flag=given.pop("snapshot", "false")).flag  # type: ignore[arg-type]
+        return given, _FLAG.validate_python(given.pop("snapshot", "false"))
     except ValidationError as error:
         raise _as_config_error(error, "snapshot") from error
-
-
-class _Flag(BaseModel):
-    flag: bool
 
 
 def _refuse_json(text: str) -> None:

@@ -19,7 +19,7 @@ import hashlib
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ from pgsluice.snapshots.plan import plan_portions
 from pgsluice.snapshots.ranges import Portion, size_bytes
 from pgsluice.snapshots.reader import TableRewritten
 from pgsluice.snapshots.snapshot import export_again, temporary_snapshot
-from pgsluice.spark.source.options import SourceOptions
+from pgsluice.spark.source.options import SourceOptions, TableName
 from pgsluice.spark.source.schema import change_columns, columns_before
 from pgsluice.spark.source.snapshot.reader import SLOT_TIMEOUT_S
 from pgsluice.spark.source.snapshot.rows import SnapshotRows
@@ -246,7 +246,7 @@ class SnapshotStart:
         self.close()
         self._files.begin()
         identity = self._identity()
-        rows, portions = self._plan(dsn, identity, table_selection(self._options, self._declared))
+        rows, portions = self._plan(dsn, table, identity)
         attempt, snapshot = secrets.token_hex(4), rows.snapshot
         plan = Attempt(
             attempt, snapshot.position, snapshot.timeline, len(portions), self._content(identity)
@@ -258,16 +258,19 @@ class SnapshotStart:
             yield StagePartition(attempt, tuple(numbered[worker::workers]), rows)
 
     def _plan(
-        self, dsn: str, identity: SpoolIdentity, selection: TableSelection
+        self, dsn: str, table: TableName, identity: SpoolIdentity
     ) -> tuple[SnapshotRows, tuple[Portion, ...]]:
+        changes = change_columns(self._options.change_column_prefix)
+        columns = columns_before(self._declared.names, changes)
+        types = TypeOptions(numeric=self._options.numeric)
+        selection = TableSelection(table, columns, types, identity.publications)
         with ReplicationConnection.connect(dsn) as walsender:
             check_identity(identity, walsender.identify_system())
         session = self._session = connect_sql(dsn, application="snapshot of a stream")
-        with source_errors(f"planning the read of {selection.table}"):
+        with source_errors(f"planning the read of {table}"):
             refuse_standby(session)
             with temporary_snapshot(dsn, SLOT_TIMEOUT_S) as of_slot:
                 snapshot = export_again(session, of_slot)
-            selection = replace(selection, publications=identity.publications)
             query = selection.query(session)
             portions = plan_portions(session, [query.facts], at_once=self._options.copy_workers)[
                 query.facts.oid
@@ -275,19 +278,9 @@ class SnapshotStart:
         needed, free = sum(map(size_bytes, portions)), shutil.disk_usage(self._files.folder).free
         if needed > free:
             raise SpoolFull(
-                f"pgsluice writes the rows of table {selection.table} (about {needed >> 20} MiB) "
+                f"pgsluice writes the rows of table {table} (about {needed >> 20} MiB) "
                 f"to the spool first, and the spool's disk has only {free >> 20} MiB free",
                 hint="free disk space, or give the spool a larger disk",
                 path=str(self._files.folder),
             )
         return SnapshotRows(dsn, snapshot, query, self._declared), portions
-
-
-def table_selection(options: SourceOptions, declared: pa.Schema) -> TableSelection:
-    """The rows and columns that a stream reads of its table."""
-    assert options.table is not None
-    return TableSelection(
-        options.table,
-        columns_before(declared.names, change_columns(options.change_column_prefix)),
-        TypeOptions(numeric=options.numeric),
-    )

@@ -28,8 +28,9 @@ from pgsluice.replication import connect_sql
 from pgsluice.snapshots.content import PublishedContent, published_content
 from pgsluice.snapshots.reader import TableLocked, TableQuery
 from pgsluice.snapshots.snapshot import SnapshotGone
+from pgsluice.spark.source.lookup import catalog_types, relation_named
 from pgsluice.spark.source.options import SnapshotOptions, TableName
-from pgsluice.types import ColumnType, TypeOptions, resolve_type
+from pgsluice.types import ColumnType, TypeOptions
 
 Connection = psycopg.Connection[Any]
 Condition = Callable[
@@ -46,11 +47,6 @@ _NOT_TABLES = {
     "I": "an index",
     "c": "a composite type",
 }
-_KIND = """
-SELECT c.oid, c.relkind::text
-FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = %s AND c.relname = %s
-"""
 _EVERYTHING = PublishedContent(None, None)
 _LOCKED = "read the table again after the lock is released; pg_locks shows its session"
 _HINTS = {
@@ -80,15 +76,15 @@ def find_table(connection: Connection, table: TableName) -> RelationFacts:
         ConfigError: there is no table with this name.
         TableError: our role may not read it, or not all of its rows.
     """
-    row = connection.execute(_KIND, [table.namespace, table.name]).fetchone()
-    if row is None:
+    found = relation_named(connection, table)
+    if found is None:
         raise ConfigError(
             f"the server has no table {table}",
             hint="correct the option table, or the database in the dsn; PostgreSQL folds an "
             "unquoted name to lower case",
             option="table",
         )
-    oid, kind = int(row[0]), row[1]
+    oid, kind = found
     if kind not in "rp":
         raise ConfigError(
             f"{table} is {_NOT_TABLES.get(kind, 'not a table')}, and the option snapshot reads "
@@ -116,15 +112,6 @@ def find_table(connection: Connection, table: TableName) -> RelationFacts:
     raise TableError(what, hint="\n".join(grants([rights])), table=str(table))
 
 
-def column_types(facts: RelationFacts, types: TypeOptions) -> dict[str, ColumnType]:
-    """The mapping of each column of a table to Spark, by name, including generated columns."""
-    definitions = facts.type_definitions()
-    return {
-        column.name: resolve_type(column.type_oid, column.typmod, definitions, types)
-        for column in facts.columns
-    }
-
-
 def table_columns_now(options: SnapshotOptions) -> list[tuple[str, str]]:
     """The columns of a table, and their Spark types, for a query with a snapshot.
 
@@ -138,7 +125,7 @@ def table_columns_now(options: SnapshotOptions) -> list[tuple[str, str]]:
     what = f"looking up the columns of {options.table}"
     with connect_sql(options.dsn, what) as connection:
         facts = find_table(connection, options.table)
-    types = column_types(facts, TypeOptions(numeric=options.numeric))
+    types = catalog_types(facts, TypeOptions(numeric=options.numeric))
     return [
         (column.name, types[column.name].spark_ddl)
         for column in facts.columns
@@ -173,7 +160,7 @@ class TableSelection:
         if not self.columns:
             raise ConfigError(f"{self.table} has no columns that could be read", option="columns")
         content = self._content(connection, facts)
-        types = column_types(facts, self.types)
+        types = catalog_types(facts, self.types)
         self._refuse_missing(types, content)
         own = self.condition and self.condition(connection, facts, types, content)
         conditions = [f"({text})" for text in (content.row_filter, own) if text is not None]

@@ -44,7 +44,7 @@ _LOG = logging.getLogger("pgsluice.spark")
 _CHECK_INTERVAL_S = 0.2
 _RETRY_INTERVAL_S = 5.0
 _NO_CAPTURE_TIMEOUT_S = 60.0
-_READY_POLL_S = 0.05
+_POLL_S = 0.02
 _LOG_AFTER_S = 15.0
 """A longer wait is logged, in seconds: a query shows nothing of it."""
 _LOG_AGAIN_S = 300.0
@@ -156,7 +156,7 @@ class CaptureKeeper:
                 self._next_check_at = 0.0  # one that has ended at an earlier position starts again
             return reader.frontier() >= end
 
-        self.wait_until(has_come, f"the changes up to {end}", _READY_POLL_S)
+        self.wait_until(has_come, f"the changes up to {end}")
 
     def _end_connection(self, connection: psycopg.Connection[Any]) -> None:
         """End the server's process that sends the stream now, if there is one."""
@@ -168,7 +168,7 @@ class CaptureKeeper:
         pid = sender()
         if pid is not None:
             connection.execute("SELECT pg_catalog.pg_terminate_backend(%s)", [pid])
-            self.wait_until(lambda: sender() != pid, "the end of a connection", _READY_POLL_S)
+            self.wait_until(lambda: sender() != pid, "the end of a connection")
 
     def _is_registered(self) -> bool:
         name = self._options.subscription
@@ -215,16 +215,15 @@ class CaptureKeeper:
         def has_start() -> bool:
             return Spool.exists(self._path) and Spool.open(self._path).chain_start() is not None
 
-        self.wait_until(has_start, "the slot, and the start of the spool", _READY_POLL_S)
+        self.wait_until(has_start, "the slot, and the start of the spool")
 
-    def wait_until(self, has_come: Callable[[], bool], what: str, poll_s: float) -> None:
+    def wait_until(self, has_come: Callable[[], bool], what: str) -> None:
         """Wait for something that capture brings, and log after a while what the query waits for.
 
         A server may need hours until it sends a change, so only :meth:`require` ends the wait.
 
         Args:
             what: the same in words.
-            poll_s: the pause between two calls of ``has_come``, in seconds.
 
         Raises:
             PgsluiceError: as :meth:`require` does.
@@ -235,7 +234,7 @@ class CaptureKeeper:
             if time.monotonic() >= log_at:
                 log_at += _LOG_AGAIN_S
                 _LOG.warning("the query waits for %s; %s", what, self._capture_state())
-            time.sleep(poll_s)
+            time.sleep(_POLL_S)
 
     def _capture_state(self) -> str:
         health = read_health(self._path)

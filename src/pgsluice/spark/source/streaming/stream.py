@@ -68,7 +68,6 @@ _ONE_BATCH = (
 )
 _LOCK_S = 10.0
 _LONG_POLL_S = 1.0
-_POLL_S = 0.02
 
 
 class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -398,7 +397,6 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._keeper.wait_until(
             lambda: reader.frontier() >= flushed or is_enough(),
             f"the changes up to {flushed}, where the server was at the query's start",
-            _POLL_S,
         )
 
 
