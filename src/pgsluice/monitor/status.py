@@ -65,12 +65,12 @@ class SubscriptionStatus:
     name: str
     mode: str
     sink: str
-    is_enabled: bool
-    is_configured: bool
     position: Lsn | None = None
     lag_bytes: int | None = None
     lag_s: float | None = None
     tables: tuple[TableRecord, ...] = ()
+    is_enabled: bool = True
+    is_configured: bool = True
     former: Mapping[TargetName, FormerTarget] = field(default_factory=dict)
     advice: Mapping[str, str] = field(default_factory=dict)
     unregistered: Mapping[str, str] = field(default_factory=dict)
@@ -237,7 +237,7 @@ def _subscriptions(
 def _unstarted(subscription: SubscriptionConfig) -> SubscriptionStatus:
     """A configured subscription before its first start."""
     name, mode, sink = subscription.name, subscription.mode, subscription.sink.target
-    return SubscriptionStatus(name, mode, sink, subscription.enabled, is_configured=True)
+    return SubscriptionStatus(name, mode, sink, is_enabled=subscription.enabled)
 
 
 def _advice(subscription: SubscriptionConfig, record: SubscriptionRecord) -> dict[str, str]:

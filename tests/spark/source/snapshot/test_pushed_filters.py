@@ -31,9 +31,10 @@ from tests.support.databases import MakeDatabase
 from pgsluice.facts import RelationFacts
 from pgsluice.replication import connect_sql
 from pgsluice.snapshots.content import PublishedContent
+from pgsluice.spark.source.lookup import catalog_types
 from pgsluice.spark.source.options import TableName
 from pgsluice.spark.source.snapshot.pushed_filters import PushedFilters
-from pgsluice.spark.source.snapshot.table import column_types, find_table
+from pgsluice.spark.source.snapshot.table import find_table
 from pgsluice.types import TypeOptions
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -125,7 +126,7 @@ class Rows:
     def __init__(self, connection: psycopg.Connection[Any], facts: RelationFacts) -> None:
         self._connection = connection
         self._facts = facts
-        self._types = column_types(facts, TypeOptions())
+        self._types = catalog_types(facts, TypeOptions())
 
     def pushed(self, given: Filter) -> str | None:
         """The condition that the server gets."""

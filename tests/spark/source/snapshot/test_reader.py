@@ -24,18 +24,14 @@ from pgsluice.replication import connect_sql
 from pgsluice.snapshots.ranges import WHOLE
 from pgsluice.snapshots.snapshot import temporary_snapshot
 from pgsluice.spark.source.data_source import PgoutputDataSource
+from pgsluice.spark.source.lookup import catalog_types
 from pgsluice.spark.source.options import SnapshotOptions, TableName
 from pgsluice.spark.source.rows import table_batches
 from pgsluice.spark.source.snapshot import reader as snapshot_reader
 from pgsluice.spark.source.snapshot.pushed_filters import FilteringSnapshotReader
 from pgsluice.spark.source.snapshot.reader import SnapshotReader, gathered
 from pgsluice.spark.source.snapshot.rows import SnapshotRows
-from pgsluice.spark.source.snapshot.table import (
-    TableSelection,
-    column_types,
-    find_table,
-    hints_of_a_read,
-)
+from pgsluice.spark.source.snapshot.table import TableSelection, find_table, hints_of_a_read
 from pgsluice.types import TypeOptions
 
 CHANGE_COLUMNS = 9
@@ -69,7 +65,7 @@ def declared(given: dict[str, str], ddl: str) -> StructType:
     options = options_of(given)
     with connect_sql(options.dsn) as connection:
         facts = find_table(connection, options.table)
-    types = column_types(facts, TypeOptions(numeric=options.numeric))
+    types = catalog_types(facts, TypeOptions(numeric=options.numeric))
     columns = [(name, types[name].arrow_type) for name in types if f"`{name}` " in ddl]
     return with_change_columns(pa.schema(columns))
 
@@ -156,7 +152,7 @@ def test_every_type_is_read_as_it_is_streamed(database: MakeDatabase) -> None:
         with temporary_snapshot(db.dsn, 60) as snapshot:
             for table in tables:
                 name = TableName("public", table)
-                types = column_types(find_table(slot.connection, name), TypeOptions())
+                types = catalog_types(find_table(slot.connection, name), TypeOptions())
                 selection = TableSelection(name, tuple(types), TypeOptions())
                 columns = [(column, type_.arrow_type) for column, type_ in types.items()]
                 declared = to_arrow_schema(with_change_columns(pa.schema(columns)), timezone="UTC")
