@@ -42,8 +42,7 @@ TablesArgument = Annotated[
     typer.Argument(metavar="TABLE", help="schema.table, or table in public; default: all"),
 ]
 SubscriptionOption = Annotated[
-    str | None,
-    typer.Option("--subscription", help="only in this subscription", show_default=False),
+    str | None, typer.Option("--subscription", help="only in this subscription")
 ]
 OnceOption = Annotated[
     bool, typer.Option("--once", help="end at the position that the source has at the start")
@@ -55,10 +54,6 @@ DebugOption = Annotated[
 ]
 LogFormatOption = Annotated[
     LogFormat | None,
-    typer.Option(
-        "--log-format",
-        help=f"lines of text, or JSON ({VARIABLE} sets it, too)",
-        show_default=False,
-    ),
+    typer.Option("--log-format", help=f"lines of text, or JSON ({VARIABLE} sets it, too)"),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]

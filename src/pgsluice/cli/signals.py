@@ -44,12 +44,8 @@ def end_on_signals() -> None:
 
     SIGINT raises KeyboardInterrupt already. After either, the process ends within :data:`END_S`.
     """
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(ExitCode.TERMINATED)
-
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, end)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.TERMINATED))
         limit_the_end(END_S, _end_now)
 
 

@@ -91,8 +91,6 @@ class Lags:
         self._lacking = lacking
         self._server_end = server_end
         self._now = time.time()
-        self._without_lag: dict[tuple[Lsn, str | None], TableLag] = {}
-        """Most of 5,000 tables have the same."""
 
     def of(self, record: SubscriptionRecord, stopped: str) -> SubscriptionLag:
         """The lag of a subscription and of each of its tables.
@@ -129,11 +127,7 @@ class Lags:
             if table.is_to_copy:
                 return TableLag(waits_for=_reason(table, stopped))
             received = max(table.applied_through, self._spool.frontier or Lsn(0))
-            known = received, table.error
-            if known not in self._without_lag:
-                lag = TableLag(self._in_bytes(received), 0.0, waits_for=table.error or "")
-                self._without_lag[known] = lag
-            return self._without_lag[known]
+            return TableLag(self._in_bytes(received), 0.0, waits_for=table.error or "")
         return TableLag(
             self._in_bytes(lacking.after, lacks=True),
             self._age(lacking.since),

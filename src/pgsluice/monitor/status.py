@@ -56,7 +56,6 @@ class SubscriptionStatus:
         former: targets that are no longer updated, because a renamed table left them.
         advice: by ``schema.table``: the gain of another setting of the sink.
         unregistered: by ``schema.table``: why the table is not in the catalog as configured.
-        copies: the progress of the copies.
         lags: how far each table is behind, by its target's name.
         behind: the tables that lack changes from before the subscription's position.
         verified: the last verification of each table since its copy.

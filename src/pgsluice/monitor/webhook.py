@@ -94,18 +94,11 @@ def _text(problem: Problem) -> str:
     return one_line(with_config(problem.what))
 
 
-def _opener() -> urllib.request.OpenerDirector:
-    """Without redirects: a POST would become a GET, at an address that nobody configured."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPErrorProcessor(),
-        urllib.request.HTTPDefaultErrorHandler(),
-    ):
-        opener.add_handler(handler)
-    return opener
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A POST would become a GET, at an address that nobody configured."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
 
 
 class Webhook:
@@ -127,7 +120,7 @@ class Webhook:
         self._every_s = every_s
         self._url = webhook_url(config.monitor.webhook or "")
         self._host = urlsplit(self._url).hostname
-        self._open = _opener().open
+        self._open = urllib.request.build_opener(_NoRedirects).open
         self._alerts = Alerts(config.source.slot, config.monitor.webhook_after_s)
         self._waiting: list[Alert] = []
         self._backoff = Backoff(_PAUSES_S)

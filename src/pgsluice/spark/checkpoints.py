@@ -46,7 +46,6 @@ class Checkpoint:
     """A position that all replicating tables of a subscription have reached.
 
     Attributes:
-        subscription: its name.
         lsn: the position: each table has all transactions that ended before it, and no others.
         made_at: when the run made the checkpoint, in UTC.
         tables: by schema and name.
@@ -83,8 +82,6 @@ def find_checkpoint(
     """The newest checkpoint at or before a position or time.
 
     Args:
-        config: the whole configuration.
-        subscription: the subscription.
         at: a position, or the time when the run made the checkpoint; None: the newest one.
 
     Raises:
@@ -137,7 +134,6 @@ def read_at(
     Spark reads files when a DataFrame is used: use them within ``cut_retention_s``.
 
     Args:
-        spark: a session.
         config: the path of the configuration.
         at: an LSN, or a time when the run may have made a checkpoint; the newest checkpoint at or
             before it counts. None: the newest one.

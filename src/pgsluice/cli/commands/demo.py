@@ -44,9 +44,7 @@ def demo(
     seconds: Annotated[float, typer.Option(min=0, help="how long the demo's workload runs")] = 20.0,
     directory: Annotated[
         Path | None,
-        typer.Option(
-            "--dir", help="a new folder for all files; pgsluice keeps it", show_default=False
-        ),
+        typer.Option("--dir", help="a new folder for all files; pgsluice keeps it"),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="keep the temporary folder")] = False,
     store: Annotated[

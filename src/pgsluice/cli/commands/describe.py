@@ -14,8 +14,7 @@ from pgsluice.config import load_config
 def describe(
     config: ConfigArgument,
     publication: Annotated[
-        str | None,
-        typer.Argument(metavar="PUB", help="only this publication", show_default=False),
+        str | None, typer.Argument(metavar="PUB", help="only this publication")
     ] = None,
     debug: DebugOption = False,
 ) -> None:

@@ -21,8 +21,7 @@ from pgsluice.config import load_config
 def drop(
     config: OptionalConfigArgument = None,
     subscription: Annotated[
-        str | None,
-        typer.Option("--subscription", help="only this subscription's state", show_default=False),
+        str | None, typer.Option("--subscription", help="only this subscription's state")
     ] = None,
     unregister: Annotated[
         bool,
@@ -38,13 +37,9 @@ def drop(
             "--stream",
             metavar="SPOOL",
             help="the slot, publications and spool of streaming queries, without a configuration",
-            show_default=False,
         ),
     ] = None,
-    dsn: Annotated[
-        str | None,
-        typer.Option("--dsn", help="the server of --stream", show_default=False),
-    ] = None,
+    dsn: Annotated[str | None, typer.Option("--dsn", help="the server of --stream")] = None,
     yes: YesOption = False,
     debug: DebugOption = False,
 ) -> None:

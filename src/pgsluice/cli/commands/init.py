@@ -24,22 +24,14 @@ def init(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="the file to write")] = Path(
         "pgsluice.toml"
     ),
-    dsn: Annotated[
-        str | None, typer.Option(help="the source's connection string", show_default=False)
-    ] = None,
-    slot: Annotated[
-        str | None, typer.Option(help="the replication slot", show_default=False)
-    ] = None,
-    spool: Annotated[
-        str | None, typer.Option(help="the spool's folder", show_default=False)
-    ] = None,
+    dsn: Annotated[str | None, typer.Option(help="the source's connection string")] = None,
+    slot: Annotated[str | None, typer.Option(help="the replication slot")] = None,
+    spool: Annotated[str | None, typer.Option(help="the spool's folder")] = None,
     target: Annotated[
         str | None,
         typer.Option(help="the path of the Delta tables, with {schema} and {table}"),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="the subscription's name", show_default=False)
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="the subscription's name")] = None,
     yes: YesOption = False,
     force: Annotated[bool, typer.Option("--force", help="overwrite the file")] = False,
     debug: DebugOption = False,

@@ -45,8 +45,7 @@ def verify(
         float, typer.Option("--sample", min=0.0001, max=1, help="the part of the keys to compare")
     ] = 1.0,
     rate: Annotated[
-        str | None,
-        typer.Option("--rate", help="read so much a second, such as 20MiB", show_default=False),
+        str | None, typer.Option("--rate", help="read so much a second, such as 20MiB")
     ] = None,
     repair: Annotated[
         bool, typer.Option("--repair", help="read the rows again that differ, and replace them")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from pgsluice.cli.decode.follow import Follower, Raw, Seen, input_error
 from pgsluice.lsn import Lsn
@@ -22,15 +21,6 @@ _DIGITS = re.compile(rb"([0-9A-Fa-f]{2})+")
 _NOT_HEX = re.compile(rb"[^0-9A-Fa-f]")
 _HEADER = re.compile(r"lsn|location|xid|data|RECORD|[0-9]+|[-+*─┼═╪┌┐└┘├┤┬┴╞╡\[\]]+")
 _AROUND = re.compile(r"\(\d+ \w+\)|Time: .*|Timing is (on|off)\.|[A-Z]+( [A-Z]+)*")
-
-
-class _Row(NamedTuple):
-    """A line with a message: its hexadecimal digits, and where they begin in the line."""
-
-    digits: bytes
-    offset: int
-    lsn: Lsn | None
-    xid: int | None
 
 
 def read_hex(where: str, stream: Iterable[bytes], follower: Follower) -> Iterator[Seen]:
@@ -47,12 +37,12 @@ def read_hex(where: str, stream: Iterable[bytes], follower: Follower) -> Iterato
         begins, offset = offset, offset + len(line)
         text = line.replace(_BORDER, b"  |").translate(_BETWEEN_COLUMNS)
         columns = text.split()
-        row = _row(text, columns)
-        if row is not None:
-            data = _unhex(row.digits, where, begins + row.offset, number)
-            place = Raw(data, begins + row.offset, 2, where, number, row.lsn or lsn, row.xid or xid)
+        if (row := _row(text, columns)) is not None:
+            digits, place, row_lsn, row_xid = row
+            data = _unhex(digits, where, begins + place, number)
+            raw = Raw(data, begins + place, 2, where, number, row_lsn or lsn, row_xid or xid)
             lsn = xid = None
-            yield follower.take(place)
+            yield follower.take(raw)
         elif len(columns) == 2 and columns[0] == b"lsn" and _LSN.fullmatch(columns[1]):
             lsn = Lsn.parse(columns[1].decode())  # the expanded form has one line for each column
         elif len(columns) == 2 and columns[0] == b"xid" and _XID.fullmatch(columns[1]):
@@ -64,8 +54,9 @@ def read_hex(where: str, stream: Iterable[bytes], follower: Follower) -> Iterato
             raise input_error(where, start, number, what, hint=hint)
 
 
-def _row(text: bytes, columns: list[bytes]) -> _Row | None:
-    """The line's message; None if it has none.
+def _row(text: bytes, columns: list[bytes]) -> tuple[bytes, int, Lsn | None, int | None] | None:
+    """The hexadecimal digits of the line's message, where they begin in the line, and the LSN and
+    xid in the line; None if it has no message.
 
     A message is one word that begins with ``\\x`` or has only hexadecimal digits. An LSN and a
     transaction id may precede it.
@@ -85,7 +76,7 @@ def _row(text: bytes, columns: list[bytes]) -> _Row | None:
     if before and _XID.fullmatch(before[0]):
         xid = int(before.pop(0))
     offset = text.rindex(last) + len(last) - len(digits)
-    return None if before else _Row(digits, offset, lsn, xid)
+    return None if before else (digits, offset, lsn, xid)
 
 
 def _is_decoration(columns: list[bytes]) -> bool:

@@ -70,11 +70,6 @@ class Recent(Generic[T]):
             return self._made[1]
 
 
-class _Connection(NamedTuple):
-    thread: threading.Thread
-    ends_by: float
-
-
 class _Server(TCPServer):
     allow_reuse_address = True
     request_queue_size = 64
@@ -84,7 +79,8 @@ class _Server(TCPServer):
             self.address_family = socket.AF_INET6
         self.pages = pages
         self._connection_s = connection_s
-        self._open: dict[socket.socket, _Connection] = {}
+        self._open: dict[socket.socket, tuple[threading.Thread, float]] = {}
+        """The thread of each connection, and when it has to end, in monotonic seconds."""
         self._lock = threading.Lock()
         super().__init__(address, _Handler)
         self.is_local = ip_address(str(self.server_address[0])).is_loopback
@@ -99,7 +95,7 @@ class _Server(TCPServer):
             target=self._serve, args=work, name="pgsluice monitor client", daemon=True
         )
         with self._lock:
-            self._open[request] = _Connection(thread, time.monotonic() + self._connection_s)
+            self._open[request] = thread, time.monotonic() + self._connection_s
         try:
             thread.start()
         except RuntimeError:  # the system lets us start no more threads
@@ -122,16 +118,16 @@ class _Server(TCPServer):
         with self._lock:
             if len(self._open) < _MOST_CONNECTIONS:
                 return True
-            oldest, connection = next(iter(self._open.items()))
+            oldest, (thread, _) = next(iter(self._open.items()))
         _cut(oldest)
-        connection.thread.join(_END_S)
-        return not connection.thread.is_alive()
+        thread.join(_END_S)
+        return not thread.is_alive()
 
     def service_actions(self) -> None:
         """End the connections whose time is over; called again and again."""
         now = time.monotonic()
         with self._lock:
-            late = [request for request, each in self._open.items() if each.ends_by <= now]
+            late = [request for request, (_, ends_by) in self._open.items() if ends_by <= now]
         for request in late:
             _cut(request)
 

@@ -187,12 +187,8 @@ def _table(subscription: SubscriptionStatus, table: TableRecord) -> Iterator[Sam
 
 def spark_samples() -> Iterator[Sample]:
     """What this process has given to Spark."""
-    totals = job_totals()
-    yield Sample("pgsluice_spark_jobs_total", totals.jobs)
-    yield Sample("pgsluice_spark_tasks_total", totals.tasks)
-    yield Sample("pgsluice_spark_job_failures_total", totals.failed_jobs)
-    yield Sample("pgsluice_spark_task_retries_total", totals.retried_tasks)
-    yield Sample("pgsluice_spark_workers_lost_total", totals.lost_workers)
+    for name, total in job_totals().items():
+        yield Sample(f"pgsluice_spark_{name}_total", total)
 
 
 def process_samples(capture_pid: int | None) -> Iterator[Sample]:

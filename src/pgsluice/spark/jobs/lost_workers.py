@@ -54,7 +54,7 @@ def say_lost(context: SparkContext, stages: Iterable[int | None]) -> None:
         return
     with suppress(*spark_errors()):  # that the JVM has ended is said by others
         failures = [reason for stage in lost for reason in _reasons(context, stage)]
-        count(lost_workers=sum(_CRASHED in reason for reason in failures))
+        count(workers_lost=sum(_CRASHED in reason for reason in failures))
         reasons = dict.fromkeys(failures)
         why = "; ".join(reasons) or "Spark gives no reason"
         retried = "Spark lost a worker and retries its tasks: %s (%s)\n  → %s"
@@ -66,7 +66,7 @@ def say_all_lost(context: SparkContext, error: Exception) -> None:
     with suppress(*spark_errors()):
         if _CRASHED not in str(error):
             return
-        count(lost_workers=1)
+        count(workers_lost=1)
         logger.warning("Spark lost every worker that tried to %s\n  → %s", _work(context), _HINT)
 
 

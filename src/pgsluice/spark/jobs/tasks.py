@@ -86,13 +86,13 @@ def run_tasks(
     try:
         results = context.parallelize([], tasks).mapPartitionsWithIndex(outcomes).collect()
     except Exception as error:
-        count(failed_jobs=1)
+        count(job_failures=1)
         say_all_lost(context, error)
         raise
     finally:
         context.removeJobTag(_JOB_TAG)
     stages = [stage for _, _, _, stage in results]
-    count(retried_tasks=sum(stage is not None for stage in stages))
+    count(task_retries=sum(stage is not None for stage in stages))
     say_lost(context, stages)
     done: dict[int, R | Failure] = {}
     for of_job, index, result, _ in results:

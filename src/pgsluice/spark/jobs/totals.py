@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 
-
-@dataclass(frozen=True, slots=True)
-class JobTotals:
-    """Since the process started.
-
-    Attributes:
-        failed_jobs: that ended with an error.
-        retried_tasks: that succeeded, but not at Spark's first attempt.
-        lost_workers: attempts at tasks that ended with their Python worker.
-    """
-
-    jobs: int = 0
-    tasks: int = 0
-    failed_jobs: int = 0
-    retried_tasks: int = 0
-    lost_workers: int = 0
-
-
-class _Totals:
-    lock = threading.Lock()
-    now = JobTotals()
+_LOCK = threading.Lock()
+_TOTALS = {"jobs": 0, "tasks": 0, "job_failures": 0, "task_retries": 0, "workers_lost": 0}
 
 
 def count(**added: int) -> None:
     """Add to the totals, by their names; from any thread."""
-    with _Totals.lock:
-        now = _Totals.now
-        _Totals.now = replace(now, **{name: getattr(now, name) + n for name, n in added.items()})
+    with _LOCK:
+        for name, number in added.items():
+            _TOTALS[name] += number
 
 
-def job_totals() -> JobTotals:
-    """How many jobs and tasks this process has given to Spark so far."""
-    return _Totals.now
+def job_totals() -> Mapping[str, int]:
+    """What this process has given to Spark since it started, by the names of the metrics: jobs and
+    those that failed, tasks and those that succeeded at a later attempt, and attempts that ended
+    with their Python worker."""
+    with _LOCK:
+        return dict(_TOTALS)

@@ -50,9 +50,6 @@ class DaemonAhead:
         module: the daemon's module, which calls :func:`wait_for_daemon` after its imports.
         name: the name by which Spark's daemon finds it.
         log: the file for its stderr.
-
-    Attributes:
-        process: the process.
     """
 
     def __init__(self, module: str, name: str, log: Path) -> None:

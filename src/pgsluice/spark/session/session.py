@@ -94,7 +94,7 @@ def raise_if_ended(within_s: float = 0.0) -> None:
     """
     from pyspark import SparkContext
 
-    process = _jvm(SparkContext._gateway)
+    process = getattr(SparkContext._gateway, "proc", None)  # of a JVM that this process started
     if process is None:
         return
     try:
@@ -130,12 +130,6 @@ def _is_unanswered(error: Exception) -> bool:
     return isinstance(error, (Py4JError, ConnectionError)) and not isinstance(error, Py4JJavaError)
 
 
-def _jvm(gateway: Any) -> subprocess.Popen[bytes] | None:
-    """The JVM's process, if PySpark started it in this process."""
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    return process
-
-
 def forget_session() -> None:
     """End the JVM of a failed session, so that this process can start another one."""
     from pyspark import SparkContext
@@ -144,7 +138,7 @@ def forget_session() -> None:
     gateway: Any = SparkContext._gateway
     with suppress(Exception):
         gateway.shutdown()
-    if (process := _jvm(gateway)) is not None:
+    if (process := getattr(gateway, "proc", None)) is not None:
         process.kill()
         process.wait()
     # What PySpark keeps for the whole process, and clears only if the JVM answers.

@@ -244,7 +244,6 @@ class _Table:
 
     def first_key(self, changes: DataFrame) -> tuple[str, ...]:
         """The key that the first row with one names; empty: none has."""
-
         first = changes.where(F.size(self.change("key")) > 0).select(self.change("key")).first()
         return () if first is None else tuple(first[0])
 

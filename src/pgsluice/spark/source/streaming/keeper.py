@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pgsluice.capture import CaptureProcess, read_health
 from pgsluice.catalog.publications.managed import publish_for_stream, stream_publication
 from pgsluice.catalog.publications.publications import notices_publications
-from pgsluice.catalog.server import insert_lsn, slot_info
+from pgsluice.catalog.server import insert_lsn, server_info, slot_info
 from pgsluice.config import Config
 from pgsluice.errors import PgsluiceError, SlotInUse, SpoolBusy, SpoolError
 from pgsluice.events import CapturePhase
@@ -140,7 +140,8 @@ class CaptureKeeper:
             "asking for the server's position",
             application="publications of a stream",
         ) as connection:
-            if notices_publications(connection) or _is_standby(connection):
+            # On a standby, the publications of its primary cannot be waited for.
+            if notices_publications(connection) or server_info(connection).is_standby:
                 return
             with temporary_snapshot(source.conninfo, SLOT_TIMEOUT_S):
                 end = insert_lsn(connection)
@@ -279,8 +280,3 @@ class CaptureKeeper:
             return False
         records = Spool.open(self._path).subscriptions()
         return any(record.owner is Owner.CONFIG for record in records)
-
-
-def _is_standby(connection: psycopg.Connection[Any]) -> bool:
-    """Whether the publications of its primary cannot be waited for here."""
-    return connection.execute("SELECT pg_catalog.pg_is_in_recovery()").fetchall() == [(True,)]

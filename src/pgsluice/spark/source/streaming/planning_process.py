@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import TypeVar
 
 from pgsluice.errors import SourceUnreachable, SpoolError
@@ -41,8 +40,4 @@ def exit_on_sigterm() -> None:
     """Exit on SIGTERM as at the end of a program, so that atexit functions run."""
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _exit)
-
-
-def _exit(_number: int, _frame: FrameType | None) -> None:
-    sys.exit(128 + signal.SIGTERM)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

@@ -79,9 +79,6 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lock_s: how long to wait for the planning process of a stopped query to end, in seconds.
         long_poll_s: how long to wait for new data, in seconds, before a query hears of none.
             Without this wait, Spark would ask every 10 ms.
-
-    Attributes:
-        options: see above.
     """
 
     def __init__(
