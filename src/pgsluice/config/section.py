@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from string import Formatter
 from typing import Annotated, Any
@@ -68,8 +67,12 @@ def _target_path(value: Any, info: ValidationInfo) -> Any:
     return str((base_folder(info) / path).absolute())
 
 
-def _parsed(parse: Callable[[str], Any]) -> BeforeValidator:
-    return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
+def _size(value: Any) -> Any:
+    return parse_size(value) if isinstance(value, str) else value
+
+
+def _duration(value: Any) -> Any:
+    return parse_duration(value) if isinstance(value, str) else value
 
 
 def _option_text(value: Any) -> Any:
@@ -82,8 +85,8 @@ def _option_text(value: Any) -> Any:
 StoreOptions = dict[str, Annotated[str, BeforeValidator(_option_text)]]
 """Options of an object store, under deltalake's names; some are secret."""
 
-Size = Annotated[int, _parsed(parse_size), Field(le=2**62)]
-Seconds = Annotated[float, _parsed(parse_duration), Field(le=10**9)]
+Size = Annotated[int, BeforeValidator(_size), Field(le=2**62)]
+Seconds = Annotated[float, BeforeValidator(_duration), Field(le=10**9)]
 """A duration: a number of seconds, or text such as ``10m``."""
 
 TargetPath = Annotated[str, BeforeValidator(_target_path)]
