@@ -145,12 +145,16 @@ class CatalogLook:
         """Record the outcome for a subscription's tables, durably."""
         with tables.changing():
             before = tables.record
-            older = [oid for oid, table in before.tables.items() if self._is_older(oid, table)]
+            older = {oid for oid, table in before.tables.items() if self._is_older(oid, table)}
             self.is_whole = not older
             known = {**before.unpublished, **before.tables}
             sent = {oid: (t.facts.namespace, t.facts.name) for oid, t in self._source.items()}
             targets = assign_targets(known, before.former, sent)
-            events = self._compare_all(before.tables)
+            events = {
+                oid: self._compare(before.tables[oid], table)
+                for oid, table in self._source.items()
+                if oid in before.tables and oid not in older
+            }
             self._assign(tables, known, targets, events, new_record)
             for oid, table in self._source.items():
                 if oid in before.unpublished:
@@ -160,10 +164,15 @@ class CatalogLook:
                 elif oid not in before.tables:
                     discovered = Discovered(copy_data, targets.predecessors[oid])
                     tables.discover(oid, new_record(table), discovered)
-                self._compare_timeline(tables, oid)
+                now = tables.get(oid)
+                if now is not None and not self._identity.has(
+                    now.copied.timeline, now.copied.position
+                ):
+                    why = "it has rows that the promoted server never had"
+                    tables.apply(oid, CopyNeeded(why))
             for oid, gone in before.tables.items():
                 is_gone = oid not in self._source and oid not in targets.forgotten
-                if is_gone and not self._is_older(oid, gone):
+                if is_gone and oid not in older:
                     self._remove(tables, oid, gone)
 
     def _assign(
@@ -199,13 +208,6 @@ class CatalogLook:
         tables.keep_former(targets.former)
         for oid in targets.freed:
             tables.apply(oid, TargetFreed(targets.predecessors[oid]))
-
-    def _compare_all(self, known: Mapping[int, TableRecord]) -> dict[int, TableEvent]:
-        return {
-            oid: self._compare(known[oid], table)
-            for oid, table in self._source.items()
-            if oid in known and not self._is_older(oid, known[oid])
-        }
 
     def _is_older(self, oid: int, table: TableRecord) -> bool:
         """Whether a copy was planned during the refresh: the next one compares with its rows."""
@@ -346,14 +348,6 @@ class CatalogLook:
             case ParkReason.REWRITTEN:
                 return table.facts.oid in self._settled
         return False
-
-    def _compare_timeline(self, tables: SubscriptionTables, oid: int) -> None:
-        known = tables.get(oid)
-        if known is not None and not self._identity.has(
-            known.copied.timeline, known.copied.position
-        ):
-            why = "it has rows that the promoted server never had"
-            tables.apply(oid, CopyNeeded(why))
 
     def _remove(self, tables: SubscriptionTables, oid: int, known: TableRecord) -> None:
         """A table is no longer published. Changes that the server sent before are still applied; an
