@@ -171,12 +171,8 @@ def _sql_syntax(node: n.FunctionCall, name: str, shown: list[str]) -> str | None
     form = _SQL_SYNTAX.get(node.function.signature)
     if form is None:
         form = _SQL_SYNTAX.get(f"{name} {len(shown)}")
-    return form and form.format(*shown, word=[_word(argument) for argument in node.arguments])
-
-
-def _word(node: n.Node) -> str:
-    """The keyword for a constant."""
-    return (node.text or "") if isinstance(node, n.Const) else ""
+    words = [getattr(argument, "text", None) or "" for argument in node.arguments]
+    return form and form.format(*shown, word=words)
 
 
 #: By a function's signature, or by its name and its number of arguments.

@@ -152,12 +152,6 @@ for _name, _test in _RANGE_TESTS.items():
     sited(f"{_name}(anyrange,anyrange)")(_by_key(_subtype_key, _test))
 
 
-def _simplify(a: Value) -> None:
-    """An empty or unbounded constant range decides by itself, even for NULL (17 and newer)."""
-    if isinstance(a, Range) and (a.is_empty or (a.lower is None and a.upper is None)):
-        raise KnownResult(not a.is_empty)
-
-
 def _has(a: Range, value: Value, key: Key) -> bool:
     if a.is_empty:
         return False
@@ -165,20 +159,20 @@ def _has(a: Range, value: Value, key: Key) -> bool:
     return lower_key(a, key) <= bound <= upper_key(a, key)
 
 
-@sited("range_contains_elem(anyrange,anyelement)")
-def _range_contains_element(site: Site) -> Compute:
-    _simplify(site.constants[0])
-    key = _subtype_key(site.types[0])
-    return lambda a, value: _has(a, value, key)
+def _containing(site: Site, place: int) -> Compute:
+    """Whether the range, which is the argument at a place, has the other argument."""
+    given = site.constants[place]
+    # an empty or unbounded constant range decides by itself, even for NULL (17 and newer)
+    if isinstance(given, Range) and (
+        given.is_empty or (given.lower is None and given.upper is None)
+    ):
+        raise KnownResult(not given.is_empty)
+    key = _subtype_key(site.types[place])
+    return lambda *both: _has(both[place], both[1 - place], key)
 
 
-@sited("elem_contained_by_range(anyelement,anyrange)")
-def _element_contained(site: Site) -> Compute:
-    _simplify(site.constants[1])
-    key = _subtype_key(site.types[1])
-    return lambda value, a: _has(a, value, key)
-
-
+sited("range_contains_elem(anyrange,anyelement)")(partial(_containing, place=0))
+sited("elem_contained_by_range(anyelement,anyrange)")(partial(_containing, place=1))
 register_all(
     {
         "isempty(anyrange)": lambda a: a.is_empty,

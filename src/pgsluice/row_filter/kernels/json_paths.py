@@ -32,22 +32,24 @@ class PathError(Exception):
     """A strict path that does not fit the document, where the server is asked to be silent."""
 
 
-@kernel("jsonb_path_exists_opr(jsonb,jsonpath)")
-def _exists(document: Jsonb, path: JsonPath) -> bool | None:
-    """Whether the path gives an item; None where a strict path does not fit."""
+def _items(document: Jsonb, path: JsonPath) -> list[Content] | None:
+    """The items that a path gives; None where a strict path does not fit the document."""
     try:
-        return bool(_Run(path.is_lax, document.content).items(path.expression, document.content))
+        return _Run(path.is_lax, document.content).items(path.expression, document.content)
     except PathError:
         return None
+
+
+@kernel("jsonb_path_exists_opr(jsonb,jsonpath)")
+def _exists(document: Jsonb, path: JsonPath) -> bool | None:
+    items = _items(document, path)
+    return None if items is None else bool(items)
 
 
 @kernel("jsonb_path_match_opr(jsonb,jsonpath)")
 def _match(document: Jsonb, path: JsonPath) -> bool | None:
     """The truth of a predicate; None if it is unknown, or the path is no predicate."""
-    try:
-        items = _Run(path.is_lax, document.content).items(path.expression, document.content)
-    except PathError:
-        return None
+    items = _items(document, path) or []
     return items[0] if len(items) == 1 and isinstance(items[0], bool) else None
 
 

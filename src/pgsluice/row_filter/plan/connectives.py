@@ -8,7 +8,7 @@ Its figure: rows that a row filter evaluates on one core in a second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -79,13 +79,7 @@ def connective(is_and: bool, plans: Iterable[Plan]) -> Plan:
     if len(computed) == 1 and not has_null:
         return computed[0]
     runs = [plan.run for plan in computed]
-    is_safe = all(plan.is_safe for plan in computed)
-    column = _connective_column(is_and, computed, has_null)
-    return Computed(_connective_run(is_and, runs, has_null), column, is_safe)
-
-
-def _connective_run(is_and: bool, runs: list[Run], has_null: bool) -> Run:
-    deciding = not is_and
+    combine = pc.and_kleene if is_and else pc.or_kleene
 
     def run(row: Tuple) -> bool | None:
         is_unknown = has_null
@@ -97,24 +91,16 @@ def _connective_run(is_and: bool, runs: list[Run], has_null: bool) -> Run:
                 return deciding
         return None if is_unknown else is_and
 
-    return run
-
-
-def _connective_column(
-    is_and: bool, plans: list[Computed], has_null: bool
-) -> Callable[[Batch], pa.Array]:
-    combine = pc.and_kleene if is_and else pc.or_kleene
-
-    def run(batch: Batch) -> pa.Array:
-        truth = truth_column(plans[0], batch)
-        for plan in plans[1:]:
+    def column(batch: Batch) -> pa.Array:
+        truth = truth_column(computed[0], batch)
+        for plan in computed[1:]:
             if plan.is_safe:
                 truth = combine(truth, truth_column(plan, batch))
             else:
                 truth = combine(truth, _where_undecided(plan, batch, truth, is_and))
         return combine(truth, null_truth()) if has_null else truth
 
-    return run
+    return Computed(run, column, all(plan.is_safe for plan in computed))
 
 
 def _where_undecided(plan: Plan, batch: Batch, truth: pa.Array, is_and: bool) -> pa.Array:

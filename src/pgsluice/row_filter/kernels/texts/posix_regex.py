@@ -26,7 +26,7 @@ from pgsluice.row_filter.kernels.texts.letters import (
 from pgsluice.row_filter.values import CannotKnow
 
 _CLASSES: Final = {"d": "digit", "s": "space", "w": "alnum"}
-_CONTROL: Final = {"n": r"\n", "r": r"\r", "t": r"\t"}
+_CONTROL: Final = {"n": "\n", "r": "\r", "t": "\t"}
 _MAX_REPEATS: Final = 255
 _MAX_PATTERN: Final = 1000
 _MAX_DEPTH: Final = 50
@@ -171,7 +171,7 @@ class _Reader:
             negation = "^" if character.isupper() else ""
             return f"[{negation}{self._class_escape(character.lower())}]"
         if character in _CONTROL:
-            return _CONTROL[character]
+            return _literal(_CONTROL[character])
         if character.isalnum():
             raise _refused(f"the escape \\{character}")
         return _literal(character)
@@ -259,7 +259,7 @@ class _Reader:
             return self._class_escape(escaped)
         if escaped.isalnum():
             if escaped in _CONTROL:
-                return {"n": "\n", "r": "\r", "t": "\t"}[escaped]
+                return _CONTROL[escaped]
             raise _refused(f"the escape \\{escaped} in brackets")
         return escaped
 
