@@ -15,7 +15,7 @@ from pgsluice.columnar.changes import Int64s
 from pgsluice.errors import ForeignTarget, Remedy, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import Applied, Sink, TargetTable
-from pgsluice.sinks.identity import TargetIdentity, TargetMode
+from pgsluice.sinks.identity import TargetMode
 from pgsluice.sinks.writers import MarkingWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_tests import SCHEMA, TABLE, SinkTests, batches, changes, identity, row
@@ -30,9 +30,10 @@ class DeletedRowsContract(SinkTests):
 
     def marking(self, sink: Sink, copy: int = 1, table: TargetTable = TABLE) -> MarkingWriter:
         """A fresh writer of the tests' table."""
-        if not sink.open(TABLE, _identity(copy)).can_keep_deleted():
+        origin = identity(copy=copy, mode=TargetMode(deleted_column=COLUMN))
+        if not sink.open(TABLE, origin).can_keep_deleted():
             pytest.skip("the sink keeps no deleted rows: their tables are parked")
-        return MarkingWriter(sink, table, _identity(copy))
+        return MarkingWriter(sink, table, origin)
 
     def marked(self, t: ChangesBuilder) -> NetChanges:
         """The net changes of the collected changes, with marks for deleted rows."""
@@ -162,7 +163,3 @@ class DeletedRowsContract(SinkTests):
             self.marking(sink).position()
         assert "adopt" not in str(caught.value), "this mode has no such setting"
         assert self.writer(sink).position() == 100
-
-
-def _identity(copy: int) -> TargetIdentity:
-    return identity(copy=copy, mode=TargetMode(deleted_column=COLUMN))

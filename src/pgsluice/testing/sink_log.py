@@ -11,7 +11,7 @@ from pgsluice.changes.change_log import LogColumns
 from pgsluice.errors import ForeignTarget, PgsluiceError, TableError
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import AddedColumn, Applied, Sink, TargetTable
-from pgsluice.sinks.identity import TargetIdentity, TargetMode
+from pgsluice.sinks.identity import TargetMode
 from pgsluice.sinks.writers import LogWriter
 from pgsluice.testing.changes import ABSENT, ChangesBuilder
 from pgsluice.testing.sink_tests import (
@@ -35,9 +35,10 @@ class LogContract(SinkTests):
 
     def log(self, sink: Sink, copy: int = 1, table: TargetTable = TABLE) -> LogWriter:
         """A fresh writer of the tests' log."""
-        if not sink.open(TABLE, _identity()).can_append():
+        origin = identity(copy=copy, mode=TargetMode(log=LOG))
+        if not sink.open(TABLE, origin).can_append():
             pytest.skip("the sink keeps no change logs: their tables are parked")
-        return LogWriter(sink, table, _identity(copy))
+        return LogWriter(sink, table, origin)
 
     def appended(self, writer: LogWriter, t: ChangesBuilder, lsn: int) -> Applied:
         """Add the collected changes as a task does."""
@@ -188,7 +189,3 @@ class LogContract(SinkTests):
         schema = SCHEMA.append(pa.field("_ORDINAL", pa.int64()))
         with pytest.raises(TableError, match="'_ORDINAL', but pgsluice adds a column"):
             self.log(sink, table=TargetTable("public", "t", schema, ("id",)))
-
-
-def _identity(copy: int = 1) -> TargetIdentity:
-    return identity(copy=copy, mode=TargetMode(log=LOG))
