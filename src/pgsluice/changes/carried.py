@@ -76,7 +76,7 @@ def taken(column: pa.ChunkedArray, index: Int64s) -> pa.ChunkedArray:
 
 
 def no_source(table: str, column: str, count: int) -> TableError:
-    """An inserted row has no value of a column."""
+    """The error of inserted rows without a value of a column, which the server has not sent."""
     return TableError(
         f"{count} row(s) of table {table}, which an update has brought into the row filter, lack "
         f"column {column!r}: the server does not send a large value that an update does not change",

@@ -73,12 +73,12 @@ class LogColumns:
 
     @property
     def fields(self) -> list[pa.Field]:
-        """The change columns, nullable."""
+        """The change columns that a log has beside the table's, all nullable."""
         return [field.with_name(self.prefix + field.name) for field in _FIELDS]
 
     @property
     def names(self) -> list[str]:
-        """The names of the change columns."""
+        """The names of the change columns, with the prefix."""
         return [field.name for field in self.fields]
 
     def of_table(self, schema: pa.Schema, table: str) -> pa.Schema:

@@ -118,7 +118,7 @@ class RowValues:
 
 
 def values_of(changes: RelationChanges, pool: RowPool, column: int, rows: ChangeRows) -> RowValues:
-    """One column's values for rows."""
+    """The values of one column, by its place, for rows of changes."""
     absent, unfit = np.zeros((2, len(rows)), np.bool_)
     has_tuple = rows.tuple_index >= 0
     if not has_tuple.any():

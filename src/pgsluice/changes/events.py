@@ -324,7 +324,7 @@ def _lacking(
 
 
 def as_type(values: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The values in another type that can hold them."""
+    """The values in another Arrow type, which can hold all of them."""
     return values if values.type.equals(type_) else values.cast(type_)
 
 

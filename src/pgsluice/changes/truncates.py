@@ -76,7 +76,7 @@ def truncated_leaves(runs: Iterable[RelationChanges]) -> dict[Place, set[int]]:
 
 
 def are_before(run: RelationChanges, place: Place) -> Mask:
-    """The changes before a place."""
+    """Which changes of a relation come before a place: a mask."""
     position, ordinal = place
     is_same = run.positions == position
     before: Mask = (run.positions < position) | (is_same & (run.ordinals < ordinal))

@@ -124,7 +124,7 @@ class WholeRows:
         return kept
 
     def added(self, balance: Balance) -> pa.Table:
-        """The rows that a balance adds."""
+        """The rows that a balance adds to the target, each as often as it is added."""
         return self.rows.take(pa.array(np.repeat(np.arange(len(self.rows)), balance.added)))
 
 

@@ -81,7 +81,8 @@ class CopiedRejects:
             yield net
 
     def write(self) -> None:
-        """Write what was found since the last call durably."""
+        """Write the events of rejects that were found since the last call durably; without any, no
+        file."""
         if self.place is not None and self._values is not None:
             # Those of a part begin before its snapshot's position, at which all of them are.
             after = self.position if self.is_copy else Lsn(int(self.position) - 1)

@@ -75,7 +75,7 @@ class RejectedValues:
         self._events: set[Event] = set()
 
     def take_events(self) -> list[Event]:
-        """The events since the last call, in order."""
+        """The events of rejects since the last call, in the order of their changes."""
         events, self._events = sorted(self._events), set()
         return events
 

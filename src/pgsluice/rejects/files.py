@@ -59,7 +59,7 @@ class EventFile(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> EventFile | None:
-        """Parse a name; None: it is no file of events."""
+        """Parse the name of a file of events; None: it is none."""
         parts = name.removesuffix(_SUFFIX).split("-")
         if not name.endswith(_SUFFIX) or len(parts) != 5 or parts[2] not in (_COPY, _STREAM):
             return None
@@ -101,7 +101,7 @@ class EventFiles:
         failpoint("rejects.written")
 
     def names(self) -> list[EventFile]:
-        """All files, in the order in which they are folded."""
+        """The names of all files of events, in the order in which they are folded."""
         found = (EventFile.parse(stored.name) for stored in self.folder.entries())
         return sorted(name for name in found if name is not None)
 

@@ -46,7 +46,8 @@ class Reject(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, str, int, int]:
-        """What tells it from all others of its table."""
+        """The column, key, position and ordinal, which tell the reject from all others of its
+        table."""
         return self.column, self.key, self.position, self.ordinal
 
     @property

@@ -60,7 +60,7 @@ def table_key(facts: RelationFacts, options: TableOptions) -> tuple[str, ...]:
 
 
 def key_values(key: str) -> dict[str, str]:
-    """The values of a key's columns, by name."""
+    """The text of each column of a key that :func:`key_texts` has made, by column name."""
     values: dict[str, str] = json.loads(key)
     return values
 

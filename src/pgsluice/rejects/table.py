@@ -69,7 +69,8 @@ class RejectsPlace:
     accepts: bool
 
     def table(self) -> RejectsTable:
-        """The rejects table."""
+        """The subscription's rejects table, which is opened for each call and need not exist
+        yet."""
         made: Any = make_sink({**self.sink, "foreign_writes": "allow", "rename": {}})
         if self.path is not None:
             made = replace(made, path=self.path)
@@ -132,7 +133,7 @@ class RejectsTable:
             yield batch.select(SCHEMA.names).cast(SCHEMA)
 
     def rejects(self, relations: Collection[int]) -> list[Reject]:
-        """The rejects of some tables."""
+        """The rejects of some source tables, by their OIDs, open or resolved."""
         wanted = pa.array(list(relations), pa.int64())
         found: list[Reject] = []
         for batch in self.batches():
@@ -144,7 +145,7 @@ class RejectsTable:
         return [each for each in self.rejects([relation]) if each.is_open_at(int(position))]
 
     def open_keys(self, relation: int) -> Keys:
-        """The open rejects of one table."""
+        """The open rejects of one source table, by its OID: pairs of key and column."""
         keys = set[tuple[str, str]]()
         for batch in self.batches():
             is_open = pc.is_null(batch.column("resolved_position"))

@@ -400,7 +400,7 @@ class TableHandle(ABC):
         raise NotImplementedError
 
     def discard_changes(self, staged: Sequence[StagedChanges]) -> None:  # noqa: B027 - optional
-        """As :meth:`discard_load`."""
+        """Delete staged changes, if possible. No commit of them was started, and none will be."""
 
     def whole_attempt(
         self, delete: Callable[[], object] | None = None

@@ -51,7 +51,8 @@ def joined_columns(existing: pa.Schema, now: pa.Schema, title: str, location: st
 
 
 def another_target(title: str) -> str:
-    """A hint: begin another target."""
+    """A hint for a table whose target cannot continue: move the target away, and copy to a new
+    one."""
     return (
         "move the target's folder away, which keeps the rows, then copy the table to a new target: "
         f"{copy_again(title)}"

@@ -110,7 +110,7 @@ class OpenedTable:
             raise target_trouble(trouble, self._table.title) from error
 
     def close(self) -> None:
-        """Open the table again at its next use."""
+        """Forget the handle and the marker: the next use opens the table again."""
         self._handle, self._marker, self._is_checked = None, None, False
 
     def marker(self) -> CommitMarker | None:

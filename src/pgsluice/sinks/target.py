@@ -46,7 +46,8 @@ class TableOptions:
     names: TargetNames = field(default_factory=TargetNames)
 
     def column_overrides(self, namespace: str, table: str) -> dict[str, TypeOptions]:
-        """One table's overrides by column name."""
+        """The options of types and masks of one table's columns, by column name; empty: all have
+        the defaults."""
         prefix = f"{namespace}.{table}."
         return {
             name.removeprefix(prefix): options
@@ -55,7 +56,7 @@ class TableOptions:
         }
 
     def excluded_columns(self, namespace: str, table: str) -> frozenset[str]:
-        """The names of one table's excluded columns."""
+        """The names of one table's columns that its target does not have."""
         prefix = f"{namespace}.{table}."
         return frozenset(
             name.removeprefix(prefix) for name in self.excluded if name.startswith(prefix)
@@ -77,7 +78,8 @@ class TableOptions:
         )
 
     def mode_of(self, namespace: str, table: str) -> TargetMode:
-        """What the target of one table has."""
+        """What the target of one table has: the subscription's mode, with the table's masks and
+        names."""
         renamed = self.names.columns(f"{namespace}.{table}")
         return replace(
             self.mode,
@@ -98,7 +100,7 @@ def replicated_columns(
 
 
 def column_type(column: ColumnFacts, facts: RelationFacts, options: TableOptions) -> ColumnType:
-    """The type of one column at the target."""
+    """The type that one column of a source table gets at the target, by the configuration."""
     overrides = options.column_overrides(facts.root_namespace, facts.root_name)
     return resolve_type(
         column.type_oid,

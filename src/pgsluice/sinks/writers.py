@@ -45,7 +45,7 @@ from pgsluice.sinks.joined_columns import another_target, joined_columns
 
 
 def table_writer(sink: Sink, table: TargetTable, identity: TargetIdentity) -> TableWriter:
-    """The writer of a target in its mode."""
+    """The writer of a target: of a change log, a history, kept deleted rows, or current rows."""
     if identity.mode.log is not None:
         return LogWriter(sink, table, identity)
     if identity.mode.history is not None:
@@ -330,7 +330,7 @@ def refuse_deleted_column(table: TargetTable, column: str) -> None:
 
 
 def deletes_not_kept(title: str) -> TableError:
-    """Why deleted rows of a table cannot be kept."""
+    """The error of a table whose deleted rows cannot be kept, because it has no unique key."""
     return TableError(
         f"table {title} has no key with a unique index, which deleted_column needs",
         hint="give the table a primary key, or remove deleted_column from the subscription and "

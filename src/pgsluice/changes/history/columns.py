@@ -35,7 +35,7 @@ class HistoryColumns:
 
     @property
     def fields(self) -> list[pa.Field]:
-        """The columns."""
+        """The columns that a history has beside the table's, in their order."""
         return [
             pa.field(self.valid_from, pa.int64(), nullable=False),
             pa.field(self.valid_to, pa.int64()),
@@ -46,12 +46,12 @@ class HistoryColumns:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns that a history adds."""
+        """The names of the columns that a history has beside the table's."""
         return [field.name for field in self.fields]
 
     @property
     def valid_from(self) -> str:
-        """The name of the first position's column."""
+        """The name of the column with the position from which the source had a version."""
         return f"{self.prefix}valid_from"
 
     @property
@@ -65,7 +65,7 @@ class HistoryColumns:
         return self.valid_to, f"{self.prefix}valid_to_time", f"{self.prefix}is_current"
 
     def without(self, schema: pa.Schema) -> pa.Schema:
-        """The columns of the table alone."""
+        """The columns of the table alone, without those of the history."""
         return pa.schema([field for field in schema if field.name not in self.names])
 
     def of_table(self, schema: pa.Schema) -> pa.Schema:

@@ -158,7 +158,7 @@ def _rows_at_once(group: pq.RowGroupMetaData, names: Sequence[str]) -> int:
 
 
 def dead_rows(folder: Folder, file: DataFile) -> BitMap:
-    """The row numbers of a file's deleted rows."""
+    """The row numbers of a data file's deleted rows; empty if it has no deletion vector."""
     return BitMap() if file.vector is None else file.vector.read(folder)
 
 

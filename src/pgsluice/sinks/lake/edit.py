@@ -33,7 +33,7 @@ class Edit:
 
     @property
     def bytes_written(self) -> int:
-        """The size of the new files in bytes."""
+        """The size of the data files that the edit adds, in bytes."""
         return bytes_of(self.new)
 
     def applied(self, snapshot: Snapshot) -> Snapshot:
@@ -47,5 +47,5 @@ class Edit:
 
 
 def bytes_of(files: Iterable[DataFile]) -> int:
-    """The total size of files in bytes."""
+    """The total size of data files in bytes."""
     return sum(file.size for file in files)

@@ -71,11 +71,12 @@ class RowCache:
         self._folder = root / _digest(f"{FORMAT}\n{folder.uri}")
 
     def rows_at(self, file: DataFile, rows: Int64s, schema: pa.Schema) -> Iterator[pa.Table]:
-        """As :func:`.data_files.rows_at`."""
+        """Some rows of a data file, from its kept row groups if it has some, as
+        :func:`.data_files.rows_at`."""
         return joined(self._pieces(file, rows, schema))
 
     def forget(self, live: Iterable[str]) -> None:
-        """Delete the row groups of removed files."""
+        """Delete the kept row groups of data files that are not among the live ones."""
         kept = {_digest(name) for name in live}
         for path in self._folder.glob(f"*{_SUFFIX}"):
             if path.name.partition("-")[0] not in kept:
@@ -130,7 +131,7 @@ class KeptGroup(MappedFile):
         self._touched: float | None = None
 
     def touch(self, path: Path) -> None:
-        """Note on the disk that somebody uses it."""
+        """Note on the disk that somebody uses the kept row group, so that it stays."""
         now = time.monotonic()
         if self._touched is None or now - self._touched > _TOUCHED_EVERY_S:
             self._touched = now
@@ -209,7 +210,7 @@ def _groups_of(folder: Path, name: str, opened: Callable[[], pq.ParquetFile]) ->
 
 
 class Room:
-    """How much of a disk kept row groups take."""
+    """How many bytes of a disk the kept row groups take, and may take."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -228,7 +229,7 @@ class Room:
         return False
 
     def take(self, root: Path, size: int) -> None:
-        """Note that so many bytes more are kept."""
+        """Note that kept row groups take so many bytes more in a folder."""
         with self._lock:
             at, used = self._measured.get(root, (0.0, 0))
             self._measured[root] = at, used + size

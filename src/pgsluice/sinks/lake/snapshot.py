@@ -84,7 +84,7 @@ class DataFile:
             yield parquet
 
     def share_of_dead(self, folder: Folder) -> float:
-        """The share of deleted rows."""
+        """The share of the file's rows that are deleted, from 0 to 1."""
         return 0.0 if self.vector is None else self.vector.cardinality / self.rows(folder)
 
 
@@ -180,5 +180,5 @@ def by_prefix(files: Iterable[DataFile]) -> dict[str, list[DataFile]]:
 
 
 def may_be_current(files: Iterable[DataFile]) -> list[DataFile]:
-    """The files that may have current versions."""
+    """The files of a history that may have current versions: all but those of closed ones."""
     return [file for file in files if prefix_of(file) != CLOSED]

@@ -78,7 +78,7 @@ def stage(
 
 
 def staged_files(staged: Iterable[StagedRows]) -> list[NewFile]:
-    """The files that were staged."""
+    """The data files that tasks of a copy have written, which no version has yet."""
     parts = (json.loads(part.payload or "[]") for part in staged)
     return [NewFile.from_json(file) for files in parts for file in files]
 
@@ -186,7 +186,7 @@ def _write_file(
 
 
 def stored_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows as they are in a file."""
+    """Rows in the types that they have in a data file: VARIANT as its two parts."""
     for place, field in enumerate(batch.schema):
         if field.type == VARIANT:
             values = stored(batch.column(place))
@@ -195,7 +195,7 @@ def stored_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """Columns as they are in a file."""
+    """Columns in the types that they have in a data file: VARIANT as its two parts."""
     fields = (field.with_type(STORED) if field.type == VARIANT else field for field in schema)
     return pa.schema(list(fields), schema.metadata)
 

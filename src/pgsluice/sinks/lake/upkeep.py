@@ -56,7 +56,7 @@ def write_live_rows(
 
 
 def live_rows(snapshot: Snapshot, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
-    """The live rows of files, file by file."""
+    """The rows of data files without the deleted ones, file by file, in batches."""
     with_dead = ((file, dead_rows(snapshot.folder, file)) for file in files)
     return whole_groups(live_batches(snapshot.folder, with_dead, snapshot.schema))
 

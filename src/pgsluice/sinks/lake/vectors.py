@@ -24,7 +24,7 @@ _MAGIC = struct.pack("<I", 1681511377)
 
 
 class Vector(Protocol):
-    """A set of deleted rows."""
+    """The deleted rows of a data file: a set of row numbers, or a reference to one in a file."""
 
     @property
     def cardinality(self) -> int:

@@ -28,12 +28,12 @@ _FEATURES = {
 
 
 def existing_schema(handle: DeltaTable) -> pa.Schema:
-    """A table's columns as Arrow fields."""
+    """The columns of an open Delta table as Arrow fields, VARIANT as its Arrow type."""
     return arrow_schema(handle.schema())
 
 
 def arrow_schema(schema: DeltaSchema) -> pa.Schema:
-    """Columns as Arrow fields."""
+    """The columns of a Delta schema as Arrow fields, VARIANT as its Arrow type."""
     fields = pa.schema(schema.to_arrow())
     return pa.schema(
         [field.with_type(VARIANT) if field.type == STORED else field for field in fields]
@@ -82,7 +82,7 @@ def schema_string(schema: pa.Schema) -> str:
 
 
 def delta_schema(schema: pa.Schema) -> DeltaSchema:
-    """Columns as deltalake writes them."""
+    """Columns of Arrow types as the schema that deltalake writes."""
     return DeltaSchema.from_json(schema_string(schema))
 
 

@@ -73,7 +73,7 @@ class Descriptor:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The descriptor in the form of an action."""
+        """The descriptor as the ``deletionVector`` of an action in Delta's log."""
         offset = {} if self.offset is None else {"offset": self.offset}
         return {
             "storageType": self.storage,

@@ -23,7 +23,8 @@ _PARTITION_BY, _CLUSTER_BY = "pgsluice.partition_by", "pgsluice.cluster_by"
 
 
 def layout_of(configuration: Mapping[str, str | None]) -> Layout:
-    """The layout in a table's properties."""
+    """The partitions and the order of rows that the properties of a Delta table name; empty
+    without."""
     return _parsed(configuration.get(_PARTITION_BY), configuration.get(_CLUSTER_BY))
 
 
@@ -33,7 +34,7 @@ def _parsed(partition_by: str | None, cluster_by: str | None) -> Layout:
 
 
 def with_layout(metadata: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-    """A ``metaData`` action with this layout."""
+    """A table's ``metaData`` action with the partitions and the order of rows of this layout."""
     lists = {
         _PARTITION_BY: [*map(str, layout.partition_by)],
         _CLUSTER_BY: [*layout.cluster_by],

@@ -37,7 +37,7 @@ class DeltaFile(DataFile):
     action: Mapping[str, Any] = field(compare=False, repr=False)
 
     def statistics(self) -> Mapping[str, Any]:
-        """The statistics in the action."""
+        """The statistics in the file's ``add`` action; empty if it has none."""
         text = self.action.get("stats")
         return json.loads(text) if text else {}
 
@@ -80,7 +80,7 @@ class NewestCommits:
         )
 
     def as_information(self) -> dict[str, Any]:
-        """What the next commit says of the newest one."""
+        """The fields of the next commit's ``commitInfo`` that name the newest commit."""
         return {FOLLOWS: self.newest_id} if self.is_id_known else {}
 
 
@@ -105,7 +105,7 @@ class DeltaSnapshot(Snapshot):
 
     @property
     def configuration(self) -> Mapping[str, str]:
-        """The table's properties."""
+        """The properties of the Delta table, name -> value."""
         return self.metadata.get("configuration") or {}
 
     @property

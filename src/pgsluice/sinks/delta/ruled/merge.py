@@ -166,7 +166,8 @@ def has_exact_bounds(kind: pa.DataType) -> bool:
 
 
 def writer_properties(schema: pa.Schema) -> WriterProperties:
-    """How deltalake writes files with these columns."""
+    """How deltalake writes files with these columns: compressed, with bounds only where they are
+    exact."""
     none = ColumnProperties(statistics_enabled="NONE")
     without = [field.name for field in schema if not has_exact_bounds(field.type)]
     # With properties of our own, deltalake would not compress by default.

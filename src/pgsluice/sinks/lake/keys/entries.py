@@ -41,7 +41,7 @@ class Hits:
         return Hits(self.wanted[mask], self.rows[mask])
 
     def without(self, vector: BitMap) -> Hits:
-        """The hits that are no deleted rows."""
+        """The hits that are no deleted rows, by the deleted row numbers of their file."""
         dead = vector & BitMap(self.rows.astype(np.uint32))
         if not dead:
             return self

@@ -112,7 +112,7 @@ class KeyIndex:
         return self._rows.rows_at(file, rows, schema)
 
     def keys_of(self, rows: pa.RecordBatch) -> pa.RecordBatch | None:
-        """The key columns; None: there is no key."""
+        """The key columns of some rows of the table; None: the table has no key."""
         return rows.select(self._keys.names) if len(self._keys) else None
 
     def add(self, file: DataFile, keys: pa.Table) -> None:

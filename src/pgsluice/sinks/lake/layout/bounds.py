@@ -131,7 +131,7 @@ class FloatBounds:
         self._has_nan = False
 
     def add(self, values: pa.Array) -> None:
-        """Take note of values."""
+        """Widen the bounds to these values, too."""
         if self._has_nan or values.null_count == len(values):
             return
         self._has_nan = bool(pc.any(pc.is_nan(values)).as_py())
@@ -140,7 +140,7 @@ class FloatBounds:
         self._pair = min(pair[0], found["min"]), max(pair[1], found["max"])
 
     def bounds(self) -> tuple[Bound, Bound] | None:
-        """None if there are no values, or one is NaN."""
+        """The smallest and largest value; None if there are no values, or one is NaN."""
         if self._has_nan or self._pair is None:
             return None
         smallest, largest = self._pair

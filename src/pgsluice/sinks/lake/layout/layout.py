@@ -46,7 +46,8 @@ class Layout:
 
     @classmethod
     def parse(cls, partition_by: Iterable[str], cluster_by: Iterable[str]) -> Layout:
-        """From the lists in the configuration."""
+        """The layout that the lists ``partition_by`` and ``cluster_by`` of the configuration
+        describe."""
         return cls(tuple(map(Term.parse, partition_by)), tuple(cluster_by))
 
     @cached_property
@@ -66,7 +67,7 @@ class Layout:
         return pa.schema([*schema, *(pa.field(name, pa.string()) for name in missing)])
 
     def without_parts(self, schema: pa.Schema) -> pa.Schema:
-        """A table's own columns."""
+        """A table's own columns, without those that the layout adds."""
         return pa.schema([field for field in schema if field.name not in self.parts])
 
     def filled(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -46,7 +46,7 @@ class KeyScan:
                     yield file, hits
 
     def rows_at(self, file: DataFile, rows: Indexes, schema: pa.Schema) -> Iterator[pa.Table]:
-        """As :func:`.data_files.rows_at`."""
+        """Some rows of a data file, read from the file itself, as :func:`.data_files.rows_at`."""
         return rows_at(self._folder, file, rows, schema)
 
     def _wanted(self, wanted: pa.Table) -> tuple[Wanted, dict[str, npt.NDArray[Any]]]:

@@ -61,11 +61,11 @@ class Merged:
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
-        """The counts in the order of :class:`.Applied`."""
+        """The rows inserted, updated, deleted and skipped, in the order of :class:`.Applied`."""
         return self.rows_inserted, self.rows_updated, self.rows_deleted, self.rows_skipped
 
     def count(self, other: Merged | StagedChanges) -> None:
-        """Add the counts of another merge."""
+        """Add the counts of rows of another merge."""
         self.rows_inserted += other.rows_inserted
         self.rows_updated += other.rows_updated
         self.rows_deleted += other.rows_deleted
@@ -314,7 +314,7 @@ class Live:
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[DataFile, Hits]]) -> Live:
-        """Join the hits of files."""
+        """Join the hits of several data files, which are live rows."""
         nothing = [np.empty(0, np.int64)]
         return cls(
             [file for file, _ in parts],

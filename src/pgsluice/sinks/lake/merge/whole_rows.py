@@ -60,7 +60,7 @@ class RowIndex(KeyIndex):
         return super().find(files, _numbered(wanted, self._columns))
 
     def keys_of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The hashes of rows."""
+        """The hashes of some rows of the table, by which a table without a key finds them."""
         numbers = _numbered(pa.Table.from_batches([rows]), self._columns)
         return numbers.combine_chunks().to_batches()[0]
 
