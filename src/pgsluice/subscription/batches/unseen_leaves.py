@@ -48,8 +48,8 @@ def unseen_leaves(
     if known is None:
         return table.pending.unseen_leaves
     leaves = frozenset(relations) - known.filenodes.keys() - {oid}
-    emptied = {leaf: at for leaf, at in known.emptied.items() if at > table.applied_through}
-    emptied = {leaf: at for leaf, at in emptied.items() if leaf in relations}
+    at = known.emptied
+    emptied = {leaf: at[leaf] for leaf in relations if at.get(leaf, 0) > table.applied_through}
     leaves |= _with_changes(reader, emptied, table.applied_through, through)
     if not leaves:
         return table.pending.unseen_leaves
