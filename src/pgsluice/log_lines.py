@@ -115,12 +115,17 @@ def _utc(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
 
 
-class _LineFormatter(logging.Formatter):
-    """Formats what Python's logging gets as lines of a log."""
+class _StderrHandler(logging.StreamHandler[TextIO]):
+    """Prints what Python's logging gets, as lines of a log, on what is stderr at the moment: a live
+    view puts lines above what it draws."""
 
     def __init__(self, finish: Callable[[str], str]) -> None:
         super().__init__()
         self._finish = finish
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
 
     def format(self, record: logging.LogRecord) -> str:
         package, _, module = record.name.partition(".")
@@ -131,20 +136,10 @@ class _LineFormatter(logging.Formatter):
         return format_line(line, is_terminal=sys.stderr.isatty(), at=at)
 
 
-class _StderrHandler(logging.StreamHandler[TextIO]):
-    """Prints on what is stderr at the moment: a live view puts lines above what it draws."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.stream = sys.stderr
-        super().emit(record)
-
-
 def log_to_stderr(finish: Callable[[str], str]) -> None:
     """Print what this process logs, from warnings on, on stderr: called once by a program.
 
     Args:
         finish: puts into each text what only the program knows.
     """
-    handler = _StderrHandler()
-    handler.setFormatter(_LineFormatter(finish))
-    logging.getLogger().addHandler(handler)
+    logging.getLogger().addHandler(_StderrHandler(finish))

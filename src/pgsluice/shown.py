@@ -47,7 +47,7 @@ def without_table(text: str, title: str) -> str:
 
 
 def first_names(names: Sequence[str], most: int = 5) -> str:
-    """The first names, and the number of the others."""
+    """The first names, with commas between them, and the number of the others."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 

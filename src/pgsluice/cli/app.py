@@ -109,7 +109,7 @@ for _command in (
 
 
 def main() -> None:
-    """Entry point of the ``pgsluice`` command."""
+    """Run ``pgsluice`` with the arguments of this process, and exit with its code."""
     end_on_signals()
     log_to_stderr(with_config)
     # deltalake prints each attempt to reach an object store; our error says what came of it.
@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code."""
+    """Run one command line of ``pgsluice``, and return its exit code."""
     invocation = Invocation()
     name_config(CONFIG)
     command = typer.main.get_command(app)

@@ -34,5 +34,5 @@ def say_block(lines: Iterable[str]) -> None:
 
 
 def say_json(value: Any, *, indent: int | None = None) -> None:
-    """Print a value as JSON."""
+    """Print a value as JSON, with the configuration's path in the commands of its texts."""
     typer.echo(shown_json(values_with_config(value), indent=indent))

@@ -91,7 +91,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 @contextmanager
 def event_on_sighup() -> Iterator[threading.Event]:
-    """Within this context, SIGHUP sets the event."""
+    """A context in which SIGHUP sets the event: a run then reads its configuration."""
     event = threading.Event()
     previous = signal.signal(signal.SIGHUP, lambda *_: event.set())
     try:

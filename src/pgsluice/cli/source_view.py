@@ -51,7 +51,7 @@ class SourceView:
 
     @property
     def all(self) -> list[OwnedPublication]:
-        """The server's publications, then our own."""
+        """The publications of the server, then pgsluice's own ones."""
         return [*self.server, *(OwnedPublication(publication, OWNER) for publication in self.own)]
 
     def table(self, name: str) -> SourceTable:

@@ -31,7 +31,7 @@ _RECENT_S = 60.0
 
 
 def show(status: Status, console: Console) -> None:
-    """Print the status, with what each target lacks."""
+    """Print a status as text, with what each target lacks."""
 
     def say(line: Text | None) -> None:
         if line is not None:

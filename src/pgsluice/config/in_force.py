@@ -115,10 +115,7 @@ def _with_settings(before: SubscriptionConfig, after: SubscriptionConfig) -> Sub
 def _is_taken_over(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
     *place, key = name.split(" ")
     if name == _STATEMENTS or key == "publications":  # what was not there needs a new start
-        return place != ["[source]"] and _NOTHING not in (
-            before.get(name, _NOTHING),
-            after.get(name, _NOTHING),
-        )
+        return place != ["[source]"] and bool(before.get(name) and after.get(name))
     return len(place) == 2 and key in TAKEN_OVER
 
 

@@ -154,7 +154,7 @@ class SourceConfig(Section):
 
     @property
     def silence_s(self) -> float | None:
-        """``silence_timeout_s``; None: no limit."""
+        """How long the server may send nothing, in seconds; None: for ever."""
         return self.silence_timeout_s or None
 
     @property
@@ -207,7 +207,7 @@ class SpoolConfig(Section):
 
     @property
     def place(self) -> SpoolPlace:
-        """The location of the spool."""
+        """The location of the spool, with this machine's folder and the options of the store."""
         if isinstance(self.path, Path):
             return SpoolPlace(self.path)
         return SpoolPlace(self.folder, self.path, dict(self.storage_options))

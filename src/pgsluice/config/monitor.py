@@ -94,7 +94,7 @@ class MonitorConfig(Section):
 
     @property
     def is_local(self) -> bool:
-        """Only this machine can connect."""
+        """Whether only this machine can connect to ``listen``."""
         host = "" if self.address is None else self.address[0]
         return not host or _is_loopback(host)
 

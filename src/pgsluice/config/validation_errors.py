@@ -32,7 +32,7 @@ class InvalidSink(ValueError):
 
 
 def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
-    """The keys of a section, as written in the file."""
+    """The keys of a section of the configuration, as written in the file."""
     return tuple(field.alias or name for name, field in model.model_fields.items())
 
 

@@ -34,7 +34,7 @@ class Display(ABC):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether the console is a terminal."""
+        """Whether something is drawn: the console is a terminal."""
         return self._console.is_terminal
 
     def __enter__(self) -> Self:
@@ -58,5 +58,5 @@ class Display(ABC):
         self.print_line(shown_lines(with_config(text)))
 
     def print_line(self, line: str) -> None:
-        """Print a line as it is."""
+        """Print a line of text as it is, above what is drawn."""
         self._console.print(Text(line), soft_wrap=True)

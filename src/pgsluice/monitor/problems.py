@@ -23,7 +23,7 @@ _NAMED = 3
 
 
 class ProblemKind(StrEnum):
-    """What a problem is about."""
+    """What a problem of ``status --check`` is about."""
 
     SPOOL = "spool"
     SOURCE = "source"
@@ -56,7 +56,7 @@ class Problem:
 
     @property
     def prevents_ready(self) -> bool:
-        """Whether ``/readyz`` says no because of it."""
+        """Whether ``/readyz`` says no because of this problem."""
         return self.kind not in _READY_IN_SPITE
 
     def to_json(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Problem:
 
 
 def find_problems(status: Status, config: Config) -> list[Problem]:
-    """All problems, those of the source first."""
+    """All that is wrong by the thresholds of ``[monitor]``, the source's problems first."""
     return [
         *_of_source(status.source, config.monitor),
         *_of_capture(status),

@@ -20,7 +20,7 @@ from pgsluice.spool.segments.retention import ALL_TABLES, Hold
 
 
 class Keeper(StrEnum):
-    """What keeps changes in the spool."""
+    """Who keeps changes in the spool."""
 
     SUBSCRIPTIONS = "subscriptions"
     """Changes that are not applied yet."""
@@ -206,7 +206,7 @@ class CopiesStatus:
 
 
 def read_copies(reader: SpoolReader, record: SubscriptionRecord) -> CopiesStatus:
-    """The progress of a subscription's copies."""
+    """The progress of a subscription's copies, as its run last wrote it."""
     status = read_copy_status(reader.spool.path, record)
     held = HeldBytes(reader.all_segments())
     tables = {

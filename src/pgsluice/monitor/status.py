@@ -207,7 +207,7 @@ class StatusReader:
 
 
 def read_status(config: Config, *, patience_s: float = 0.0, asks_server: bool = True) -> Status:
-    """Read the status once; see :class:`StatusReader`."""
+    """Read the status once; the arguments are those of :class:`StatusReader`."""
     return StatusReader(config, asks_server=asks_server).read(patience_s)
 
 

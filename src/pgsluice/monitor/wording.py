@@ -42,7 +42,7 @@ def lsn_text(lsn: Lsn | None) -> str | None:
 
 
 def format_bytes(count: int | None) -> str:
-    """``1536`` as ``1.5 KiB``; ``-`` if unknown."""
+    """Bytes as text, such as ``1.5 KiB`` for 1536; ``-`` if unknown."""
     if count is None:
         return "-"
     value, unit = float(count), 0
@@ -66,7 +66,7 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_count(count: int | None) -> str:
-    """``1234567`` as ``1,234,567``; ``-`` if unknown."""
+    """A number as text, such as ``1,234,567``; ``-`` if unknown."""
     return "-" if count is None else f"{count:,}"
 
 

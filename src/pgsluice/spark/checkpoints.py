@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from pgsluice.config import Config, SubscriptionConfig, load_config
 from pgsluice.errors import ConfigError, PgsluiceError
 from pgsluice.lsn import Lsn
-from pgsluice.spool import Cut, SubscriptionRecord, find_record
+from pgsluice.spool import Cut, find_record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +89,8 @@ def find_checkpoint(
     """
     name = subscription.name
     record = find_record(config.spool.place, name)
-    cuts = sorted(_cuts(record), key=lambda cut: (cut.lsn, cut.made_at))
+    cuts = [*record.cuts, *([record.cut] if record.cut else [])] if record is not None else []
+    cuts.sort(key=lambda cut: (cut.lsn, cut.made_at))
     if record is None or not cuts:
         raise PgsluiceError(
             f'subscription "{name}" has no consistent checkpoint yet',
@@ -164,13 +165,6 @@ def _only(config: Config) -> SubscriptionConfig:
         names = ", ".join(subscription.name for subscription in config.subscriptions)
         raise ConfigError(f"name one of the subscriptions: {names}")
     return config.subscriptions[0]
-
-
-def _cuts(record: SubscriptionRecord | None) -> list[Cut]:
-    if record is None:
-        return []
-    newest = [] if record.cut is None else [record.cut]
-    return [*record.cuts, *newest]
 
 
 def _is_reached(cut: Cut, at: Moment) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class SparkVersion(NamedTuple):
-    """The first two numbers of a version."""
+    """The first two numbers of a version of Spark."""
 
     major: int
     minor: int

@@ -20,7 +20,7 @@ from pgsluice.cli.options import DebugOption
 
 
 class InputFormat(StrEnum):
-    """The format of the input."""
+    """The format of what ``pgsluice decode`` reads; ``auto``: its first bytes say it."""
 
     AUTO = "auto"
     HEX = "hex"

@@ -47,7 +47,7 @@ class Raw:
     taken_back: bool = False
 
     def locate(self, error: ProtocolError) -> ProtocolError:
-        """Add the place in the input to an error's message."""
+        """The error of a message, with the message's place in the input."""
         offset = self.offset + self.width * int(error.facts.get("offset") or 0)
         hint = None
         if "state" in error.facts:

@@ -48,7 +48,7 @@ class LinePrinter:
         self._limit = None if is_full else _LONG
 
     def show(self, seen: Seen) -> None:
-        """Print one message."""
+        """Print a pgoutput message as one line."""
         message = seen.message
         xid = "" if seen.xid is None else str(seen.xid)
         sub = getattr(message, "xid", None)

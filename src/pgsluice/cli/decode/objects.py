@@ -46,7 +46,7 @@ _IN_STREAM = (
 
 
 def print_object(follower: Follower, seen: Seen) -> None:
-    """Print a message as one line of JSON."""
+    """Print a pgoutput message as one line of JSON."""
     value = to_object(seen, follower)
     try:
         sys.stdout.write(shown_json(value) + "\n")
@@ -55,7 +55,7 @@ def print_object(follower: Follower, seen: Seen) -> None:
 
 
 def to_object(seen: Seen, follower: Follower) -> dict[str, Any]:
-    """The message as an object of JSON's types."""
+    """A pgoutput message as an object of JSON, as this module's docstring describes it."""
     message = seen.message
     result: dict[str, Any] = {
         "tag": message.tag,

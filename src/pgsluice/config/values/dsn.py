@@ -34,7 +34,7 @@ def mask_dsn(dsn: str) -> str:
 
 
 def has_password(dsn: str) -> bool:
-    """Whether the connection string has a password."""
+    """Whether a libpq connection string has a password."""
     import psycopg
 
     return "password" in psycopg.conninfo.conninfo_to_dict(dsn)

@@ -115,7 +115,7 @@ class CatalogTable:
 
     @property
     def sql_name(self) -> str:
-        """The quoted name for a statement."""
+        """The table's name in the catalog, quoted for a statement of Spark SQL."""
         return ".".join(_quoted(part) for part in self.name)
 
     @property

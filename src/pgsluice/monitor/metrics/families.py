@@ -26,7 +26,7 @@ from pgsluice.monitor.metrics.samples import Histogram, Sample
 
 
 class Kind(StrEnum):
-    """How a family's values behave."""
+    """The types of metrics that Prometheus knows."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -254,5 +254,5 @@ def _metric(family: Family, samples: Sequence[Sample]) -> Any:
 
 
 def render(samples: Iterable[Sample]) -> bytes:
-    """Values as Prometheus reads them."""
+    """Values of metrics in the text format of Prometheus."""
     return generate_latest(_Samples(samples))

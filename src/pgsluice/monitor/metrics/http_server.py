@@ -236,7 +236,7 @@ class MonitorServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens at."""
+        """The port that the server listens at."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:

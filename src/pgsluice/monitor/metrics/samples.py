@@ -35,12 +35,12 @@ class Histogram:
         self.sum_s = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Add a duration to the histogram."""
+        """Count a duration in its bucket."""
         self._counts[bisect_left(_BUCKETS_S, seconds)] += 1
         self.sum_s += seconds
 
     def copy(self) -> Histogram:
-        """A copy that later observations do not change."""
+        """A copy of the histogram, which later observations do not change."""
         copied = Histogram()
         copied._counts, copied.sum_s = list(self._counts), self.sum_s
         return copied
@@ -186,7 +186,7 @@ def _table(subscription: SubscriptionStatus, table: TableRecord) -> Iterator[Sam
 
 
 def spark_samples() -> Iterator[Sample]:
-    """What this process has given to Spark."""
+    """How many jobs and tasks this process has given to Spark."""
     for name, total in job_totals().items():
         yield Sample(f"pgsluice_spark_{name}_total", total)
 

@@ -22,7 +22,6 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from pgsluice.spark.installed import is_measured
 from pgsluice.system.processes import Part, start
 
 WORKERS = "pyspark.worker"
@@ -33,12 +32,6 @@ VARIABLE = "_PGSLUICE_DAEMON"
 """The environment variable of the JVM with the name by which its daemon finds the process."""
 _TAKEN = b"+"
 _PIPES = (0, 1, 2)
-
-
-def can_be_ahead() -> bool:
-    """Whether the system has sockets without files (abstract names), and this Spark version was
-    measured."""
-    return sys.platform == "linux" and is_measured()
 
 
 class DaemonAhead:

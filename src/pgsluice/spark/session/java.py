@@ -40,7 +40,7 @@ class Java:
 
 
 def find_java() -> Java | None:
-    """The Java that Spark would start, or None."""
+    """The Java that Spark would start; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     program = shutil.which("java", path=str(Path(home) / "bin") if home else None)
     return None if program is None else _ask_for_version(program)

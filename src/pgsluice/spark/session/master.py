@@ -8,7 +8,7 @@ DEFAULT_MASTER = "local[*]"
 
 
 def is_local(master: str) -> bool:
-    """Whether tasks run on this machine, in the driver."""
+    """Whether tasks run on this machine, as the URL of Spark's master says."""
     return master == "local" or master.startswith("local[")
 
 

@@ -4,6 +4,7 @@ JVM, then the context. Jobs of tasks need no session."""
 from __future__ import annotations
 
 import secrets
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pgsluice.errors import ConfigError, PgsluiceError, SparkFailed
 from pgsluice.spark.errors import spark_errors, summarize_error
-from pgsluice.spark.session.daemon_ahead import VARIABLE, DaemonAhead, can_be_ahead
+from pgsluice.spark.installed import is_measured
+from pgsluice.spark.session.daemon_ahead import VARIABLE, DaemonAhead
 from pgsluice.spark.session.jvm import Launch, LaunchEndedError, has_jvm
 from pgsluice.spark.session.loading import load_pyspark
 from pgsluice.spark.session.master import is_local
@@ -129,9 +131,11 @@ class StartingContext(threading.Thread):
             return
         settings = merged_settings({"spark.app.name": self._app_name, **self._settings})
         is_ours = self._owns_process and is_local(settings["spark.master"])
+        # Only Linux has sockets without files, by which Spark's daemon finds the one ahead.
+        can_be_ahead = sys.platform == "linux" and is_measured()
         # Libraries read some variables while they are imported.
         has_variables = any(name.startswith("spark.executorEnv.") for name in settings)
-        if not is_ours or self._daemon is None or has_variables or not can_be_ahead():
+        if not is_ours or self._daemon is None or has_variables or not can_be_ahead:
             self._launch = Launch(settings, self._log)
             return
         name = secrets.token_hex()
@@ -205,7 +209,7 @@ class StartingContext(threading.Thread):
 
     @property
     def has_ended(self) -> bool:
-        """Whether :meth:`end` or :meth:`forget` was called."""
+        """Whether the context was stopped, or given up, by :meth:`end` or :meth:`forget`."""
         return self._has_ended
 
     def end(self) -> None:

@@ -29,7 +29,7 @@ class PgoutputDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for ``format(...)``."""
+        """The data source's name for ``format(...)``."""
         return "pgoutput"
 
     def schema(self) -> str:

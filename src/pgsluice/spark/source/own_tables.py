@@ -64,7 +64,7 @@ def latest_per_key(
     kind, absent, unfit = (table.change(name) for name in ("change_type", "absent", "unfit"))
     at = F.struct(table.change("commit_version"), table.change("ordinal"))
     is_truncate = kind == "truncate"
-    lacks_key = F.arrays_overlap(absent, _texts(names)) if names else F.lit(True)
+    lacks_key = F.arrays_overlap(absent, F.array(*map(F.lit, names))) if names else F.lit(True)
     identity = F.when(
         ~is_truncate,
         F.when(lacks_key, F.raise_error(F.lit(_without_key(names)))).otherwise(
@@ -334,10 +334,6 @@ def _names_where(conditions: Iterable[tuple[str, Column]]) -> Column:
     """The names whose condition is true, as array<string>."""
     named = [F.when(condition, F.lit(name)) for name, condition in conditions]
     return F.filter(F.array(*named).cast("array<string>"), lambda name: name.isNotNull())
-
-
-def _texts(names: Iterable[str]) -> Column:
-    return F.array(*map(F.lit, names))
 
 
 def _column(name: str) -> Column:

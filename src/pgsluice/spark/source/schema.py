@@ -36,7 +36,7 @@ ENVELOPE_COLUMNS = (
 
 
 def change_columns(prefix: str) -> list[str]:
-    """The names of the change columns."""
+    """The names of the change columns of a query's rows, each with the prefix."""
     return [prefix + name for name, _ in CHANGE_COLUMNS]
 
 
@@ -101,5 +101,5 @@ def _asked_for(
 
 
 def quote(name: str) -> str:
-    """A name quoted for Spark SQL."""
+    """A column's name, quoted for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"

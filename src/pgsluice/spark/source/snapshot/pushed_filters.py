@@ -97,7 +97,7 @@ these values is translated. Texts are handled separately: their form depends on 
 
 @dataclass(frozen=True, slots=True)
 class PushedFilters:
-    """The filters of a query; picklable."""
+    """The filters that Spark passes to the query of a snapshot; picklable."""
 
     filters: tuple[Filter, ...]
 

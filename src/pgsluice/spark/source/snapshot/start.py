@@ -69,12 +69,12 @@ class Stage:
 
     @property
     def is_over(self) -> bool:
-        """Whether all rows are delivered."""
+        """Whether the stream has delivered all rows of its table."""
         return self.kind == _READ
 
     @property
     def delivered(self) -> int:
-        """The number of delivered files."""
+        """How many files of rows the stream has delivered."""
         return self.number if self.kind == _ROWS else 0
 
 
@@ -92,7 +92,7 @@ class StagePartition(InputPartition):
 
 @dataclass
 class RowsPartition(InputPartition):
-    """A file of rows."""
+    """The work of a task that returns the rows of a file in the spool."""
 
     name: str
 
@@ -175,11 +175,11 @@ class SnapshotStart:
                     return  # the next batch begins again, under a new snapshot
 
     def clear(self) -> None:
-        """Delete the delivered rows."""
+        """Delete the files of the rows, all of which are delivered."""
         self._files.clear()
 
     def close(self) -> None:
-        """Release the snapshot."""
+        """End the session that holds the snapshot of the table's rows, if there is one."""
         session, self._session = self._session, None
         if session is not None:
             session.close()

@@ -260,7 +260,7 @@ class CaptureKeeper:
             )
 
     def close(self) -> None:
-        """End our own capture cleanly, if it runs."""
+        """End the query's own capture cleanly, if it runs."""
         process, self._process = self._process, None
         if process is not None:
             process.close()

@@ -157,7 +157,7 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**before, "lsn": str(position), "snapshot": str(after)}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end of a query that ends by itself."""
+        """Fix the position at which a query with availableNow ends."""
         self._begin(once=True)
         self._available_now = retry_transient(self._end_of_available_now)
 
