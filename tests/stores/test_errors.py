@@ -12,6 +12,7 @@ from tests.support.store_proxy import StoreProxy
 
 from pgsluice.errors import ConfigError
 from pgsluice.stores.contract import Folder, StoreError
+from pgsluice.stores.options import client_settings
 from pgsluice.stores.places import folder_at
 
 _NO_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE")
@@ -184,3 +185,10 @@ def test_a_profile_has_keys_and_a_region(
 def test_a_url_of_no_store_is_refused(url: str, what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         folder_at(url)
+
+
+@pytest.mark.parametrize("option", ["max_retries", "retry_timeout"])
+@pytest.mark.parametrize("value", ["soon", "", "-1", "nan", "inf", "1e30"])
+def test_retries_are_numbers(option: str, value: str) -> None:
+    with pytest.raises(StoreError, match=f"the option {option} in storage_options is not a number"):
+        client_settings("s3", {option: value})

@@ -39,6 +39,7 @@ _OF_DELTALAKE = ("s3_allow_unsafe_rename", "allow_unsafe_rename", "s3_locking_pr
 # A request may carry 32 MiB; a small one that hangs is sent again, or its outcome is looked at.
 _CLIENT_DEFAULTS = {"timeout": "60s", "connect_timeout": "5s"}
 _RETRY_DEFAULTS = {"max_retries": "6", "retry_timeout": "90"}
+_MOST = 1_000_000
 
 
 def resolved(options: Mapping[str, str]) -> dict[str, str]:
@@ -70,12 +71,25 @@ def client_settings(cloud: Cloud, options: Mapping[str, str]) -> dict[str, Any]:
         "config": config,
         "client_options": client,
         "retry_config": {
-            "max_retries": int(float(retries["max_retries"])),
-            "retry_timeout": timedelta(seconds=float(retries["retry_timeout"])),
+            "max_retries": int(_number(retries, "max_retries")),
+            "retry_timeout": timedelta(seconds=_number(retries, "retry_timeout")),
             "backoff": {"max_backoff": timedelta(seconds=5)},
         },
         **({} if keys is None else {"credential_provider": keys}),
     }
+
+
+def _number(retries: Mapping[str, str], name: str) -> float:
+    try:
+        number = float(retries[name])
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= _MOST:
+        raise StoreError(
+            f"the option {name} in storage_options is not a number from 0 to {_MOST}",
+            hint='write a number, such as max_retries = "6" or retry_timeout = "90s"',
+        )
+    return number
 
 
 def deltalake_options(cloud: Cloud, options: Mapping[str, str]) -> dict[str, str]:

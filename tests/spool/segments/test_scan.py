@@ -116,6 +116,8 @@ def test_frames_give_their_messages_without_headers(pieces):
         [begin(100)[:-1], commit(100)],
         [begin(100), commit(100) + b"x"],
         [begin(100), b"I\0\0", commit(100)],
+        [b"M\0\0\0\0"],
+        [b"M\0" + bytes(7), begin(100), commit(100)],
     ],
 )
 def test_messages_that_are_not_whole_transactions_are_refused(messages):

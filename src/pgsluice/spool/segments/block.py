@@ -46,6 +46,8 @@ def _table(tags: bytes) -> npt.NDArray[np.bool_]:
 COUNTED = _table(b"IUDTM")
 OF_ONE_RELATION = _table(b"RIUD" + bytes([FACTS_TAG]))
 _OUTSIDE = _table(b"MRYO" + bytes([FACTS_TAG]))
+_M_TO_LSN = 10
+"""Bytes of a message M up to its LSN's end: tag, flags, LSN."""
 _KIND = np.full(256, -1, dtype=np.int64)
 _KIND[list(b"IUD")] = (0, 1, 2)
 
@@ -255,29 +257,38 @@ def plain_block(messages: RawMessages) -> MessageBlock:
         raise ProtocolError("a change is outside of a transaction", lsn=messages.first_lsn)
     alone = np.flatnonzero(~inside & (tags == MESSAGE))
     if not len(begins):
-        return _without_transactions(data, starts, ends, tags, oids, alone)
+        return _without_transactions(messages, tags, oids, alone)
 
     transaction = np.minimum(np.where(inside, begun - 1, begun), len(begins) - 1)
     first = np.where(inside, begins[transaction], np.arange(count))
     positions, xid, timestamp = end_lsns[transaction], xids[transaction], timestamps[transaction]
     if len(alone):
-        positions[alone] = integers(data, starts[alone] + 2, ">i8") + 1
+        positions[alone] = _ends_of_messages(messages, alone)
         xid[alone] = 0
     ordinals = _ordinals(tags, first)
     return MessageBlock(data, starts, ends, tags, oids, False, positions, timestamp, xid, ordinals)
 
 
 def _without_transactions(
-    data: Bytes, starts: Int64s, ends: Int64s, tags: Bytes, oids: Int64s, alone: Int64s
+    messages: RawMessages, tags: Bytes, oids: Int64s, alone: Int64s
 ) -> MessageBlock:
     """A block without transactions: an M has its own position, others that of the next M."""
+    data, starts, ends = messages.data, messages.starts, messages.ends
     zeros = np.zeros(len(starts), dtype=np.int64)
     positions = zeros.copy()
     if len(alone):
-        own = integers(data, starts[alone] + 2, ">i8") + 1
+        own = _ends_of_messages(messages, alone)
         following = np.searchsorted(alone, np.arange(len(starts)))
         positions = own[np.minimum(following, len(own) - 1)]
     return MessageBlock(data, starts, ends, tags, oids, False, positions, zeros, zeros, zeros)
+
+
+def _ends_of_messages(messages: RawMessages, rows: Int64s) -> Int64s:
+    """The positions of these messages M, which are outside of transactions."""
+    starts = messages.starts[rows]
+    if bool((messages.ends[rows] - starts < _M_TO_LSN).any()):
+        raise ProtocolError("a message M ends before its LSN", tag="M")
+    return integers(messages.data, starts + 2, ">i8") + 1
 
 
 def part_block(
