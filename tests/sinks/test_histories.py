@@ -6,9 +6,11 @@ import multiprocessing
 import random
 import signal
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -142,6 +144,56 @@ def test_files_that_others_have_joined_are_looked_at(tmp_path: Path) -> None:
         {2: (2, "big")},
         {},
     ]
+
+
+def added_blindly(sink: DeltaSink, position: int, *rows: dict[str, Any]) -> None:
+    """Versions of keys whose open ones stay open."""
+    t = changes()
+    t.position = position
+    for each in rows:
+        t.insert(each)
+    [net] = versions(t)
+    assert net.closings is not None
+    none = np.empty(0, np.int64)
+    closings = replace(net.closings, positions=none, times=none)
+    target = writer(sink)
+    target.position()
+    target.apply(replace(net, deletes=net.deletes.slice(0, 0), closings=closings), Lsn(position))
+
+
+@pytest.mark.parametrize("merge", ["on_read", "on_write"])
+def test_a_copy_again_leaves_one_open_version_of_each_key(tmp_path: Path, merge: Any) -> None:
+    """Whatever the target has: several versions of a key that are open end in their order."""
+    sink = sink_in(tmp_path, merge)
+    writer(sink).load(batches(*(row(n, 1) for n in range(1, 8))), Lsn(100))
+    added_blindly(sink, 110, row(1, 1), row(2, 2), row(3, 2), row(4, 2), row(5, 2))
+    added_blindly(sink, 120, row(1, 1), row(5, 1))
+    again = [row(1, 1), row(2, 2), row(3, 1), row(5, 3), row(6, 1), row(8, 1)]
+    writer(sink, copy=2).load(batches(*again), Lsn(200))
+    found = history_of(DeltaTable(tmp_path / "t")).to_pylist()
+    names = ("id", "a", "_valid_from", "_valid_to")
+    assert sorted((tuple(each[name] for name in names) for each in found), key=repr) == [
+        (1, 1, 100, 110),
+        (1, 1, 110, 120),
+        (1, 1, 120, None),
+        (2, 1, 100, 110),
+        (2, 2, 110, None),
+        (3, 1, 100, 110),
+        (3, 1, 200, None),
+        (3, 2, 110, 200),
+        (4, 1, 100, 110),
+        (4, 2, 110, 200),
+        (5, 1, 100, 110),
+        (5, 1, 120, 200),
+        (5, 2, 110, 120),
+        (5, 3, 200, None),
+        (6, 1, 100, None),
+        (7, 1, 100, 200),
+        (8, 1, 200, None),
+    ]
+    ends = {each["_valid_to"]: each["_valid_to_time"] for each in found if each["id"] == 1}
+    begins = {each["_valid_from"]: each["_valid_from_time"] for each in found if each["id"] == 1}
+    assert ends[110] == begins[110] is not None
 
 
 def work(sink: DeltaSink, armed: str) -> None:

@@ -15,12 +15,12 @@ from tests.support.sequences.sequence import Drawn, Step, ends_of_transactions, 
 _KINDS = (
     (12, "create"), (3, "create_mid"), (12, "attach"), (5, "attach_other_numbers"),
     (12, "attach_again"), (14, "detach"), (9, "drop"), (9, "truncate"), (3, "truncate_root"),
-    (5, "rename"), (3, "swap_names"), (6, "exchange"), (4, "make_default"), (6, "change_detached"),
-    (6, "move_rows"),
+    (5, "rename"), (3, "swap_names"), (6, "exchange"), (6, "replace"),
+    (4, "make_default"), (6, "change_detached"), (6, "move_rows"),
 )  # fmt: skip
 _WITH_ROWS = frozenset(
-    {"attach", "attach_other_numbers", "change_detached", "move_rows", "exchange", "truncate",
-     "truncate_root"}
+    {"attach", "attach_other_numbers", "change_detached", "move_rows", "exchange", "replace",
+     "truncate", "truncate_root"}
 )  # fmt: skip
 _SLOTS = range(7)
 _DEFAULT_SLOTS = (8, 9)
@@ -266,6 +266,21 @@ class _Table:
             self._forget(old)
             texts.append(f"DROP TABLE {old.name}")
         return "; ".join(texts)
+
+    def replace(self) -> str | None:
+        """A partition makes room for an empty one, which gets rows with keys of its first ones."""
+        found = [p for p in self.removable() if p.slots and not p.is_mid]
+        if not found:
+            return None
+        old = self.dice.choice(found)
+        self._forget(old)
+        made = self.new(old.slots, old.parent)
+        low, value = old.slots[0] * 10, self.dice.choice(("i", "7"))
+        return (
+            f"DROP TABLE {old.name}; CREATE TABLE {made.name} PARTITION OF {made.above} "
+            f"{made.bound}; INSERT INTO {{t}} (id, a, b) SELECT i * 100, {value}, 'b' || i"
+            f" FROM generate_series({low}, {low + self.dice.randint(0, 9)}) i WHERE i > 0"
+        )
 
     def make_default(self) -> str | None:
         if any(not p.slots for p in self.partitions):

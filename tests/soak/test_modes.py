@@ -56,13 +56,15 @@ KEYLESS_RUNS = int(os.environ.get("PGSLUICE_SOAK_KEYLESS_RUNS", "20"))
 REJECTS_RUNS = int(os.environ.get("PGSLUICE_SOAK_REJECTS_RUNS", "12"))
 PLACES_OF_A_COMMIT = ("delta.written", "delta.before_commit", "delta.after_commit")
 SEQUENCES = int(os.environ.get("PGSLUICE_SOAK_SEQUENCES", "63"))
-"""At each moment, in each mode: 2,016 in all."""
+"""At each moment, by each of the programs and servers: 3,024 in all."""
 MOMENTS = (Moment.STOPPED, Moment.SEVERAL_POLLS, Moment.TRANSACTION, Moment.ROLLED_BACK)
 PROGRAMS = (
     ("log", "columns"),
     ("log", "columns without a key"),
     ("history", "columns"),
+    ("history", "partitions"),
     ("marked", "columns"),
+    ("marked", "partitions"),
 )
 """Mode and area; tests/soak/test_sequences.py has those of current tables."""
 

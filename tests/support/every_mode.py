@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 import psycopg
-from tests.support.histories import assert_whole
+from tests.support.histories import assert_no_overlaps
 from tests.support.oracle import DELETED_COLUMN, compare_exact, target_rows
 from tests.support.pipeline import Pipeline
 
@@ -58,11 +58,7 @@ def difference(
     missing, extra = compare_exact(connection, source, rows)
     if missing or extra:
         return f"lacks {missing[:2]}, has {extra[:2]} besides"
-    if subscription == "history":
-        versions = DeltaRows(target["target"], options=one.reading_options)
-        names = [*key, "_valid_from", "_valid_to", "_is_current"]
-        read = [row for batch in versions.batches(names) for row in batch.to_pylist()]
-        assert_whole(read, key)
+    assert_no_overlaps(connection, source, DeltaRows(target["target"], options=one.reading_options))
     return None
 
 

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import duckdb
+import psycopg
 import pyarrow as pa
 from deltalake import DeltaTable
 from tests.support.change_logs import Rows, block
+
+from pgsluice.verification import ComparedTable, DeltaRows
 
 _POSITION = "26724352"
 
@@ -35,6 +38,17 @@ def history_of(delta: DeltaTable) -> pa.Table:
     history = read.cast(pa.schema(delta.schema().to_arrow()))
     assert_whole(history.to_pylist(), ["id"])
     return history
+
+
+def assert_no_overlaps(
+    connection: psycopg.Connection[Any], source: str, versions: DeltaRows
+) -> None:
+    """A target, if it is a history, has at most one version of each key at each position."""
+    if "_valid_to" not in versions.schema.names:
+        return
+    key = ComparedTable.find(connection, source).key
+    names = [*key, "_valid_from", "_valid_to", "_is_current"]
+    assert_whole([row for batch in versions.batches(names) for row in batch.to_pylist()], key)
 
 
 def assert_whole(history: Rows, key: Sequence[str]) -> None:

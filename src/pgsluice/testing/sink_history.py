@@ -128,6 +128,30 @@ class HistoryContract(SinkTests):
             (3, 31, "big", 103, None),
         ]
 
+    def test_an_inserted_key_ends_the_version_that_is_still_open(self, sink: Sink) -> None:
+        """Its row went without a change: its partition was dropped, or truncated alone."""
+        self.history(sink).load(batches(row(1, 1), row(2, 2), row(3, 3)), Lsn(100))
+        writer = self.history(sink)
+        writer.position()
+        [piece] = versions(changes(position=101).insert(row(1, 10)))
+        applied = writer.apply(piece, Lsn(101))
+        assert (applied.rows_inserted, applied.rows_updated, applied.rows_deleted) == (0, 1, 0)
+        pieces = versions(changes(position=102).insert(row(2, 2)))
+        pieces += versions(changes(position=103).insert(row(4, 4)))
+        writer = self.history(sink)
+        writer.position()
+        writer.apply_pieces(pieces, Lsn(103))
+        self.written(sink, changes(position=104).insert(row(9)).update(row(3), old={"id": 9}), 104)
+        assert self.spans(sink) == [
+            (1, 1, "big", 100, 101),
+            (1, 10, "big", 101, None),
+            (2, 2, "big", 100, 102),
+            (2, 2, "big", 102, None),
+            (3, 0, "big", 104, None),
+            (3, 3, "big", 100, 104),
+            (4, 4, "big", 103, None),
+        ]
+
     def test_parts_of_a_transaction_are_no_versions(self, sink: Sink) -> None:
         """A large batch is divided within transactions."""
         self.history(sink).load(batches(row(1, 1), row(2, 2)), Lsn(100))

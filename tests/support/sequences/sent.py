@@ -6,7 +6,10 @@ from typing import Any
 
 import psycopg
 from tests.support.ddl.row import Publisher, Row
+from tests.support.histories import assert_no_overlaps
 from tests.support.oracle import compare_exact, target_rows
+
+from pgsluice.verification import DeltaRows
 
 _SENT = """
 SELECT p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate, {columns}, {row_filter}
@@ -21,12 +24,14 @@ SELECT relid::regclass::text FROM pg_partition_tree(%s) WHERE isleaf AND relid <
 def compare_sent(
     connection: psycopg.Connection[Any], row: Row, title: str, target: str
 ) -> tuple[list[Any], list[Any]]:
-    """As :func:`compare_exact`, with the rows and columns that are sent.
+    """As :func:`compare_exact`, with the rows and columns that are sent. A history also has no
+    overlapping versions of a key.
 
     A table that is not sent in the end, or not with all that is done to it, cannot be judged: its
     target may have anything.
     """
     rows = target_rows(connection, title, target)
+    assert_no_overlaps(connection, title, DeltaRows(target))
     if row.publisher is not Publisher.SERVER:
         return compare_exact(connection, title, rows)
     has_lists = connection.info.server_version >= 150000

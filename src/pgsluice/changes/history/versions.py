@@ -1,7 +1,8 @@
 """The versions of a table's rows in a batch, for a history.
 
 Every row that is there at the end of a transaction that changed it is a version: of several updates
-within one transaction, the last one counts. A version ends where its key changes next.
+within one transaction, the last one counts. A version ends where its key changes next. So an INSERT
+ends one, too: its row may have gone without a change, as DROP and DETACH of a partition send none.
 
 Changes are divided at each TRUNCATE. Each part starts from the result of those before it, and may
 begin or end within a transaction: a version that another part of the same transaction replaces has
@@ -32,7 +33,6 @@ def versions_of(
     *,
     schema: pa.Schema,
     key: tuple[str, ...],
-    is_complete: bool = True,
     missing: Mapping[str, pa.Scalar],
     begins: Mapping[str, Place] | None = None,
     truncates: Collection[Place] = (),
@@ -41,8 +41,8 @@ def versions_of(
 
     Args:
         schema: the table's columns, without those of the history.
-        changes, key, is_complete, missing, begins, truncates: see
-            :func:`pgsluice.changes.net.net_changes`. The source proves that keys are unique.
+        changes, key, missing, begins, truncates: see :func:`pgsluice.changes.net.net_changes`. The
+            source proves that keys are unique.
 
     Raises:
         TableError: the changes cannot be applied; the message says what to do.
@@ -56,7 +56,7 @@ def versions_of(
         if end > first + 1 or is_truncated:
             at = (int(events.positions[first]), int(events.times[first])) if first >= 0 else None
             part = events.between(first + 1, end)
-            yield _versions(part, history, schema, key, at, is_complete=is_complete)
+            yield _versions(part, history, schema, key, at)
 
 
 def _versions(
@@ -65,14 +65,12 @@ def _versions(
     schema: pa.Schema,
     key: tuple[str, ...],
     truncated_at: tuple[int, int] | None,
-    *,
-    is_complete: bool,
 ) -> NetChanges:
     """Changes without a TRUNCATE among them as net changes of a history; ``truncated_at`` is the
     position and time of the one before them."""
     is_empty = truncated_at is not None
     keys = number_keys(events, key)
-    lineages = follow(events, keys, is_empty=is_empty, may_have_inserted=not is_complete)
+    lineages = follow(events, keys, is_empty=is_empty, may_have_inserted=True)
     # The last INSERT or DELETE of each row up to the change.
     bound = last_marked(lineages.of_change, events.actions != UPDATE)
     inserted = (bound >= 0) & (events.actions[bound] == INSERT)
@@ -98,8 +96,6 @@ def _versions(
     )
     for field, column in zip(history.fields, values, strict=True):
         rows = rows.append_column(field, column)
-    had_row = np.zeros(keys.count, np.bool_)
-    had_row[lineages.origin[(lineages.last_change >= 0) & (lineages.origin >= 0)]] = True
     changed = change[first]
     return replace(
         delete_rows(keys.take(touched), history.of_table(schema), key),
@@ -107,7 +103,7 @@ def _versions(
         rows=rows,
         inserted=inserted[made],
         absent=absent,
-        only_new=is_empty or (is_complete and not had_row.any()),
+        only_new=is_empty,
         skipped=int(np.count_nonzero(~is_there & (events.actions == UPDATE))),
         closings=Closings(
             history,

@@ -1,20 +1,25 @@
 """A copy of a table that has a history: which versions end, and which stay open.
 
 A row of the copy that is equal to the current version of its key is not added. All other current
-versions end at the copy's position.
+versions end at the copy's position. Should a key have several open versions, each ends where the
+next one begins, and the last one counts: whatever the target has, one version of a key stays open.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from pgsluice.changes.history.columns import TIME, HistoryColumns
+from pgsluice.changes.key_numbers import numbers_of
+from pgsluice.changes.lineage import number_rows
 from pgsluice.columnar.changes import Int64s, Mask
 from pgsluice.lsn import Lsn
 from pgsluice.sinks.contract import TargetTable
@@ -23,7 +28,7 @@ from pgsluice.sinks.lake.edit import Edit
 from pgsluice.sinks.lake.history.merge import write_closed
 from pgsluice.sinks.lake.keys.entries import are_equal
 from pgsluice.sinks.lake.merge.key_scan import COMPARED_BYTES, COMPARED_ROWS, KeyScan
-from pgsluice.sinks.lake.snapshot import NewFile, Snapshot, may_be_current
+from pgsluice.sinks.lake.snapshot import DataFile, NewFile, Snapshot, may_be_current
 from pgsluice.sinks.lake.staged_changes import edit_of
 from pgsluice.sinks.lake.upkeep import write_live_rows
 
@@ -80,18 +85,24 @@ class _Comparison:
 
     def closed(self, history: HistoryColumns, position: Lsn) -> Iterator[pa.RecordBatch]:
         """The versions that end; ``dead`` is whole afterwards."""
-        current = self._current(history)
-        for part in grouped(current, COMPARED_BYTES, COMPARED_ROWS, lambda each: each[2]):
+        all_followed, first = self._followed(history), 0
+        for part in self._current(history, self.base.schema):
             rows = pa.concat_tables([rows for *_, rows in part])
-            is_ended = ~self._equal(rows)
+            followed = all_followed.among(first, first + len(rows))
+            first += len(rows)
+            is_last = np.ones(len(rows), np.bool_)
+            is_last[followed.numbers] = False
+            is_ended = ~self._equal(rows, is_last)
             ends = np.cumsum([len(some) for *_, some in part])
             for (name, numbers, _), each in zip(part, np.split(is_ended, ends[:-1]), strict=True):
                 self._kill(name, numbers[each])
-            rows = rows.filter(pa.array(is_ended))
-            self.ended += len(rows)
             positions: Int64s = np.full(len(rows), int(position), np.int64)
-            no_times = pa.nulls(len(rows), TIME)
-            yield from history.closed(rows, positions, no_times).combine_chunks().to_batches()
+            positions[followed.numbers] = followed.positions
+            times = pc.replace_with_mask(pa.nulls(len(rows), TIME), ~is_last, followed.times)
+            self.ended += int(np.count_nonzero(is_ended))
+            where = pa.array(is_ended)
+            closed = history.closed(rows.filter(where), positions[is_ended], times.filter(where))
+            yield from closed.combine_chunks().to_batches()
 
     def _kill(self, name: str, rows: Int64s) -> None:
         if len(rows):
@@ -102,13 +113,15 @@ class _Comparison:
                 )
             self.dead[name] |= BitMap(rows.astype(np.uint32))
 
-    def _equal(self, rows: pa.Table) -> Mask:
-        """Which versions have an equal row in the copy, which is then not added."""
+    def _equal(self, rows: pa.Table, is_last: Mask) -> Mask:
+        """Which versions, of those that are their keys' last ones, have an equal row in the copy,
+        which is then not added."""
         folder = self.base.folder
         is_kept = np.zeros(len(rows), np.bool_)
         scan = KeyScan(folder, pa.schema([rows.schema.field(name) for name in self.key]))
         wanted = pa.schema([rows.schema.field(name) for name in self.compared])
-        for file, hits in scan.find(self.copied, rows.select(self.key)):
+        for file, found in scan.find(self.copied, rows.select(self.key)):
+            hits = found.where(is_last[found.wanted])
             order = np.argsort(hits.rows, kind="stable")
             places, numbers = hits.wanted[order], hits.rows[order]
             for copied in rows_at(folder, file, numbers, wanted):
@@ -119,14 +132,86 @@ class _Comparison:
                 self._kill(file.name, of_copy[is_equal])
         return is_kept
 
-    def _current(self, history: HistoryColumns) -> Iterator[tuple[str, Int64s, pa.Table]]:
-        """The current versions: the names of their files, their row numbers there, and they
-        themselves."""
-        folder, schema = self.base.folder, self.base.schema
-        for file in may_be_current(self.base.files.values()):
-            for numbers, rows in numbered_rows(folder, file, dead_rows(folder, file), schema):
-                is_current = pc.is_null(rows.column(history.valid_to))
-                yield file.name, numbers[is_current.to_numpy()], rows.filter(is_current)
+    def _current(
+        self, history: HistoryColumns, schema: pa.Schema
+    ) -> Iterator[list[tuple[str, Int64s, pa.Table]]]:
+        """These columns of the current versions, in parts that fit into memory: the names of their
+        files, their row numbers there, and they themselves."""
+        pieces = chain.from_iterable(
+            self._current_of(file, history, schema)
+            for file in may_be_current(self.base.files.values())
+        )
+        return grouped(pieces, COMPARED_BYTES, COMPARED_ROWS, lambda each: each[2])
+
+    def _current_of(
+        self, file: DataFile, history: HistoryColumns, schema: pa.Schema
+    ) -> Iterator[tuple[str, Int64s, pa.Table]]:
+        folder = self.base.folder
+        for numbers, rows in numbered_rows(folder, file, dead_rows(folder, file), schema):
+            is_current = pc.is_null(rows.column(history.valid_to))
+            yield file.name, numbers[is_current.to_numpy()], rows.filter(is_current)
+
+    def _followed(self, history: HistoryColumns) -> _Followed:
+        """The versions that have a later open one of their key. Of all keys, 32 bits are in memory,
+        by which whole numbers and floats of that size differ; keys that share them are compared."""
+        begin, end, time, *_ = history.names
+        names = [*self.key, begin, end, time]
+        schema = pa.schema([self.base.schema.field(name) for name in names])
+
+        def parts() -> Iterator[tuple[pa.Table, npt.NDArray[np.uint32]]]:
+            for part in self._current(history, schema):
+                rows = pa.concat_tables([rows for *_, rows in part])
+                hashes = numbers_of(rows.select(self.key)).numbers
+                yield rows, (hashes ^ (hashes >> np.uint64(32))).astype(np.uint32)
+
+        seen, twice = BitMap(), BitMap()
+        for _, hashes in parts():
+            unique, counts = np.unique(hashes, return_counts=True)
+            some = BitMap(unique)
+            twice |= BitMap(unique[counts > 1]) | (seen & some)
+            seen |= some
+        shared = np.asarray(twice.to_array(), np.uint32)
+        found, numbers, first = [schema.empty_table()], [np.empty(0, np.int64)], 0
+        for rows, hashes in parts() if twice else ():
+            chosen = np.flatnonzero(np.isin(hashes, shared))
+            found.append(rows.take(pa.array(chosen)))
+            numbers.append(first + chosen)
+            first += len(rows)
+        return _Followed.of(pa.concat_tables(found), np.concatenate(numbers), self.key, begin, time)
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """Open versions that a later one of their key follows.
+
+    Attributes:
+        numbers: theirs among all current versions, ascending.
+        positions, times: where the following ones begin.
+    """
+
+    numbers: Int64s
+    positions: Int64s
+    times: pa.Array
+
+    @classmethod
+    def of(
+        cls, rows: pa.Table, numbers: Int64s, key: Sequence[str], begin: str, time: str
+    ) -> _Followed:
+        """Those among some versions, which have these numbers."""
+        keys, begins = number_rows(rows, tuple(key)), rows.column(begin).to_numpy()
+        order = np.lexsort((begins, keys))
+        is_same = keys[order[1:]] == keys[order[:-1]]
+        before, after = order[:-1][is_same], order[1:][is_same]
+        ascending = np.argsort(numbers[before])
+        before, after = before[ascending], after[ascending]
+        times = rows.column(time).cast(TIME).take(pa.array(after))
+        return cls(numbers[before], begins[after], times.combine_chunks())
+
+    def among(self, first: int, end: int) -> _Followed:
+        """Those with numbers from ``first`` to before ``end``, which is counted from there."""
+        low, high = np.searchsorted(self.numbers, (first, end)).tolist()
+        numbers, positions = self.numbers[low:high] - first, self.positions[low:high]
+        return _Followed(numbers, positions, self.times[low:high])
 
 
 def same_rows(first: pa.Table, second: pa.Table) -> Mask:

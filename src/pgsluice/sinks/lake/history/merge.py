@@ -44,10 +44,7 @@ class VersionMerge(NetMerge):
         closings = net.closings
         assert closings is not None
         self._columns = closings.columns
-        is_searched = searches_new or not net.only_new
-        hits = Live.joined([])
-        if is_searched and not net.truncated:
-            hits = self._live(net.deletes)
+        hits = Live.joined([]) if net.truncated else self._live(net.deletes)
         has = np.append(hits.has(len(net.deletes)), False)
         is_there = net.inserted | has[closings.sources]
         is_open = pc.is_null(net.rows.column(self._columns.valid_to)).to_numpy()

@@ -178,7 +178,6 @@ class TableChanges:
             history,
             schema=history.without(columns.table.schema),
             key=columns.table.key,
-            is_complete=self.work.is_complete and self.sends_all_origins,
             missing=columns.missing,
             begins=begins,
             truncates=truncates.whole,
