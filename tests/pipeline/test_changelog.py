@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.support.databases import Database, MakeDatabase
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
 
+from pgsluice.errors import TablesUnfinished
 from pgsluice.subscription.verify import Verification, verify
 
 CHANGELOG = 'mode = "changelog"'
@@ -204,6 +206,130 @@ def test_what_the_stream_does_not_say_is_a_row(
     ]
     assert kinds_of(log_of(one, "bag"))[3:] == ["update_preimage", "update_postimage", "delete"]
     assert not any(table.is_parked for table in one.record().tables.values())
+
+
+OTHER_IDENTITY = {
+    "identity of another index, in one transaction": (
+        (
+            "BEGIN; ALTER TABLE t REPLICA IDENTITY USING INDEX t_k_key;"
+            " UPDATE t SET id = 1001 WHERE id = 1; ALTER TABLE t REPLICA IDENTITY DEFAULT; COMMIT"
+        ),
+    ),
+    "identity of another index, for a while": (
+        "ALTER TABLE t REPLICA IDENTITY USING INDEX t_k_key",
+        "UPDATE t SET id = 1001 WHERE id = 1",
+        "DELETE FROM t WHERE id = 2",
+        "ALTER TABLE t REPLICA IDENTITY DEFAULT",
+    ),
+    "another primary key, in one transaction": (
+        (
+            "BEGIN; ALTER TABLE t DROP CONSTRAINT t_pkey; ALTER TABLE t ADD PRIMARY KEY (k);"
+            " UPDATE t SET id = 1001 WHERE id = 1; ALTER TABLE t DROP CONSTRAINT t_pkey;"
+            " ALTER TABLE t ADD PRIMARY KEY (id); COMMIT"
+        ),
+    ),
+}
+"""Statements after which the source has the identity that it had, and changes have come without
+the key."""
+
+
+@pytest.mark.parametrize("statements", OTHER_IDENTITY.values(), ids=[*OTHER_IDENTITY])
+@pytest.mark.parametrize("moment", ["before a run", "while a run waits"])
+def test_changes_without_the_key_are_a_declared_gap(
+    database: MakeDatabase, pipeline: MakePipeline, statements: tuple[str, ...], moment: str
+) -> None:
+    """The log's row of the old key is unknown, so that the table could not be rebuilt: it is copied
+    again, as in the other modes. While the identity stays, the table is parked."""
+    shop = database()
+    shop.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, k int UNIQUE NOT NULL, b text)",
+        "INSERT INTO t VALUES (1, 10, 'x'), (2, 20, 'y'), (3, 30, 'z')",
+    )
+    one = pipeline(shop, extra=CHANGELOG)
+    one.once()
+    history = History(shop, "t")
+    history.note()
+    for statement in statements:
+        shop.execute(statement)
+        if moment != "before a run":
+            with suppress(TablesUnfinished):
+                one.once()
+    one.once()
+    history.note()
+    history.commit("UPDATE t SET id = 5, k = 50 WHERE id = 3", "INSERT INTO t VALUES (6, 60, 'a')")
+    one.once()
+    log = log_of(one, "t")
+    assert_rebuilt(log, history.moments, with_query=False)
+    assert kinds_of(log).count("snapshot") == 2
+
+
+def test_an_identity_without_the_key_parks_the_table(
+    database: MakeDatabase, pipeline: MakePipeline
+) -> None:
+    """With the message of the other modes, whose remedies end it. Inserts alone need no key, and
+    partitions of a table without a key have their own. A table without a key needs whole rows."""
+    shop = database()
+    for name in ("t", "u", "appended"):
+        shop.execute(
+            f"CREATE TABLE {name} (id int PRIMARY KEY, k int UNIQUE NOT NULL, b text)",
+            f"INSERT INTO {name} VALUES (1, 10, 'x'), (2, 20, 'y'), (3, 30, 'z')",
+        )
+    shop.execute(
+        "CREATE TABLE bag (id int, k int NOT NULL)",
+        "CREATE UNIQUE INDEX bag_k ON bag (k)",
+        "ALTER TABLE bag REPLICA IDENTITY FULL",
+        "INSERT INTO bag VALUES (1, 1)",
+        "CREATE TABLE parts (id int NOT NULL, p int NOT NULL) PARTITION BY LIST (p)",
+        "CREATE TABLE parts_1 PARTITION OF parts (PRIMARY KEY (id)) FOR VALUES IN (1)",
+        "CREATE TABLE parts_2 PARTITION OF parts (PRIMARY KEY (p, id)) FOR VALUES IN (2)",
+        "INSERT INTO parts VALUES (1, 1), (1, 2)",
+        # pgsluice's would send only inserts of parts.
+        f"CREATE PUBLICATION {shop.name} FOR TABLE t, u, appended, bag, parts",
+    )
+    one = pipeline(shop, extra=CHANGELOG)
+    one.once()
+    for name in ("t", "u", "appended"):
+        shop.execute(f"ALTER TABLE {name} REPLICA IDENTITY USING INDEX {name}_k_key")
+    shop.execute(
+        "UPDATE t SET id = 1001 WHERE id = 1",
+        "DELETE FROM u WHERE id = 2",
+        "INSERT INTO appended VALUES (4, 40, 'a')",
+    )
+    shop.execute(
+        "BEGIN; ALTER TABLE bag REPLICA IDENTITY USING INDEX bag_k; UPDATE bag SET id = 2; "
+        "ALTER TABLE bag REPLICA IDENTITY FULL; COMMIT",
+        "UPDATE parts SET id = id + 1",
+    )
+    with pytest.raises(TablesUnfinished):
+        one.once()
+    assert not any(one.table(name).is_parked for name in ("appended", "parts"))
+    assert kinds_of(log_of(one, "parts"))[3:] == ["update_preimage", "update_postimage"] * 2
+    assert "do not carry the whole old row" in str(one.table("bag").error)
+    for name in ("t", "u"):
+        said = f"updates and deletes of table public.{name} do not carry the key column id"
+        assert one.table(name).is_parked
+        assert str(one.table(name).error).startswith(said)
+        assert kinds_of(log_of(one, name)) == ["snapshot", "insert", "insert", "insert"]
+
+    for name in ("t", "appended"):
+        shop.execute(f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT")
+    one.write(f'{CHANGELOG}\nkey = {{ "public.u" = ["k"] }}')
+    one.copy("u")
+    one.copy("bag")
+    one.once()
+    shop.execute("UPDATE t SET id = 7 WHERE id = 3", "UPDATE u SET k = 31 WHERE id = 3")
+    one.once()
+    for name, key in (("t", "id"), ("u", "k")):
+        log, position = log_of(one, name), 2**62
+        found = by_loop(log, [key], position)
+        rows = [dict(zip(("id", "k", "b"), r, strict=True)) for r in shop.execute(f"TABLE {name}")]
+        assert in_order(found, ["id", "k", "b"]) == in_order(rows, ["id", "k", "b"]), name
+    [subscription] = one.config.subscriptions
+    for each in verify(
+        one.config, subscription, Verification(["public.t", "public.u", "public.bag"])
+    ):
+        assert each.comparison is not None, each.reason
+        assert each.comparison.equal, each.comparison
 
 
 def test_another_mode_does_not_continue_a_target(

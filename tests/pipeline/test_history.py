@@ -91,6 +91,7 @@ def test_changed_tables_have_whole_histories(
     with pytest.raises(Exception, match=r"bag|named"):
         one.once()
     assert "no key with a unique index, which a history needs" in str(one.table("bag").error)
+    assert "a primary key that is NOT DEFERRABLE" in str(one.table("bag").error)
     assert "adds a column with this name to the table's history" in str(one.table("named").error)
     shop.execute("DROP TABLE bag", "DROP TABLE named")
     source, parts = History(shop, "t"), History(shop, "p")

@@ -93,6 +93,7 @@ def test_a_key_that_rows_share_deletes_nothing(
     assert re.match(shared.format("later", "1 value"), why["later"])
     assert [count_rows(one.lake / "public" / name) for name in ("earlier", "later")] == [10000] * 2
     assert re.match(r"the key \(id\) of table public.swapped is not unique: 1", why["swapped"])
+    assert "if it finds none, and the key's constraint is DEFERRABLE" in why["swapped"]
     one.assert_equal("proved")
 
     shop.execute("DELETE FROM later WHERE ctid IN (SELECT max(ctid) FROM later WHERE device = 7)")

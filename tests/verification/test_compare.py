@@ -393,7 +393,7 @@ def test_sessions_share_the_pages_of_a_table(
             assert len(alone.conditions) > 1
             assert 1 < alone.range_s < 6, "2 MiB, or a little more, of each partition"
         else:
-            with pytest.raises(PgsluiceError, match="from PostgreSQL 14 on"):
+            with pytest.raises(PgsluiceError, match="needs PostgreSQL 14 or newer"):
                 page_ranges(first, sql.Identifier("public", "t"), 1, Extent(rate=2**20))
         ids = pa.array(range(1, rows + 1), pa.int32())
         target = pa.table({"id": ids, "v": pa.repeat("v" * 200, rows)})

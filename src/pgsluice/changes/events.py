@@ -172,7 +172,7 @@ class _Part:
         added: Mapping[str, tuple[pa.Scalar, Place | None]],
     ) -> _Part:
         column_indexes = {name: i for i, name in enumerate(run.schema.names)}
-        _check_actions(run, key)
+        refuse_unidentified(run, key)
         reconcile_target(run.table_title, schema, run.schema, key=key)
         pool, old_count = RowPool.of(run), _count(run.old_index)
         columns: list[pa.Array] = []
@@ -208,8 +208,14 @@ def _check_truncates(run: RelationChanges, truncates: Collection[Place]) -> None
         )
 
 
-def _check_actions(run: RelationChanges, key: tuple[str, ...]) -> None:
-    """Refuse updates and deletes whose old tuples do not identify a row."""
+def refuse_unidentified(run: RelationChanges, key: tuple[str, ...]) -> None:
+    """Refuse updates and deletes whose old tuples do not identify a row; ``key`` is the table's,
+    empty for a table without one.
+
+    Raises:
+        TableError: there is one. While another replica identity was in force, tuples lacked the
+            key: a copy helps.
+    """
     table = run.title
     changed = (run.actions == UPDATE) | (run.actions == DELETE)
     if not changed.any():

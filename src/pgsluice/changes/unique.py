@@ -102,7 +102,9 @@ def shared_keys_error(count: int, key: Sequence[str], table: str, position: Lsn)
         f"the key ({', '.join(key)}) of table {table} is not unique: {values} {verb} to more than "
         f"one row, for example at {position}",
         hint="set `key` in the subscription to columns that identify each row, or remove the "
-        f"rows that {shared} finds; then {copied_again(table)}",
+        f"rows that {shared} finds; if it finds none, and the key's constraint is DEFERRABLE (rows "
+        "can share such a key within a transaction), drop the constraint, and add it as NOT "
+        f"DEFERRABLE; then {copied_again(table)}",
         table=table,
         count=count,
         lsn=position,

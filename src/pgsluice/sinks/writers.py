@@ -43,6 +43,11 @@ from pgsluice.sinks.fence import TableWriter
 from pgsluice.sinks.identity import TargetIdentity
 from pgsluice.sinks.joined_columns import another_target, joined_columns
 
+_UNIQUE_KEY = (
+    "give the table a primary key that is NOT DEFERRABLE (rows can share a deferrable key within a "
+    "transaction, and PostgreSQL does not use it as a replica identity)"
+)
+
 
 def table_writer(sink: Sink, table: TargetTable, identity: TargetIdentity) -> TableWriter:
     """The writer of a target: of a change log, a history, kept deleted rows, or current rows."""
@@ -241,8 +246,8 @@ def refuse_history(table: TargetTable, columns: HistoryColumns) -> None:
     if not table.key or not table.is_key_proved:
         raise TableError(
             f"table {table.title} has no key with a unique index, which a history needs",
-            hint="give the table a primary key, or set another mode in the subscription and "
-            "restart `pgsluice run CONFIG`; then copy the table: " + copy_again(table.title),
+            hint=f"{_UNIQUE_KEY}, or set another mode in the subscription and restart "
+            f"`pgsluice run CONFIG`; then copy the table: {copy_again(table.title)}",
             table=table.title,
             reason=ParkReason.KEY,
         )
@@ -333,8 +338,8 @@ def deletes_not_kept(title: str) -> TableError:
     """The error of a table whose deleted rows cannot be kept, because it has no unique key."""
     return TableError(
         f"table {title} has no key with a unique index, which deleted_column needs",
-        hint="give the table a primary key, or remove deleted_column from the subscription and "
-        "restart `pgsluice run CONFIG`; then copy the table: " + copy_again(title),
+        hint=f"{_UNIQUE_KEY}, or remove deleted_column from the subscription and restart "
+        f"`pgsluice run CONFIG`; then copy the table: {copy_again(title)}",
         table=title,
         reason=ParkReason.KEY,
     )

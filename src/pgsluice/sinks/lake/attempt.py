@@ -16,7 +16,7 @@ from pgsluice.failpoints import failpoint
 from pgsluice.sinks.contract import Overtaken
 
 ORPHAN_AGE = timedelta(hours=24)
-"""The age at which files of killed attempts are deleted, in seconds."""
+"""The age at which files of killed attempts are deleted."""
 
 _deletions: ContextVar[list[Callable[[], object]] | None] = ContextVar("deletions", default=None)
 

@@ -75,7 +75,7 @@ class DataFile:
             source = folder.open(self.name, self.size)
         except FileNotFoundError:
             raise PgsluiceError(
-                f"the data file {self.name} of the Delta table in {folder.uri} does not exist",
+                f"the data file {self.name} of the target in {folder.uri} does not exist",
                 hint="restore this file from a backup, or copy the table again: `pgsluice copy "
                 "CONFIG TABLE`",
                 location=folder.uri,

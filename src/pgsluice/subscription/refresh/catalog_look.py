@@ -42,7 +42,7 @@ from pgsluice.schema_rules.verdicts import (
     SourceVerdict,
     Verify,
 )
-from pgsluice.sinks.target import TableOptions, check_hidden, target_table
+from pgsluice.sinks.target import TableOptions, check_hidden, key_columns, target_table
 from pgsluice.spool import OldTarget, SpoolIdentity, TableRecord, UnseenLeaf
 from pgsluice.subscription.base.options import has_same_options
 from pgsluice.subscription.lifecycle.look_events import (
@@ -261,7 +261,7 @@ class CatalogLook:
             return PublishedAgain()
         if known.is_parked and self._has_ended(known, table):
             cause = cause_of_copy(known.parked_for, table.fingerprint.to_text())
-            if cause != known.copied.cause or known.parked_for is ParkReason.REWRITTEN:
+            if cause != known.copied.cause or known.parked_for == ParkReason.REWRITTEN:
                 logger.info("%s is taken up again: it is copied", known.title)
                 return ReasonEnded(cause)
         try:
@@ -333,11 +333,14 @@ class CatalogLook:
         try:
             check_hidden(table.facts, self._options)
             target = target_table(table.facts, self._options, table.columns)
+            key = target.key
+            if known.parked_for == ParkReason.KEY:  # a log's target has none
+                key = key_columns(table.facts, self._options)
         except TableError:
             return False
         match known.parked_for:
             case ParkReason.KEY:
-                return bool(target.key) and {*target.key} <= {*target.schema.names}
+                return bool(key) and {*key} <= {*target.schema.names, *table.excluded}
             case ParkReason.COLUMNS:
                 return bool(target.schema.names)
             case ParkReason.RIGHTS:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pgsluice.changes.change_log import LogColumns
 from pgsluice.changes.deleted_rows import with_marks
-from pgsluice.changes.events import first_places
+from pgsluice.changes.events import first_places, refuse_unidentified
 from pgsluice.changes.history.columns import HistoryColumns
 from pgsluice.changes.history.versions import versions_of
 from pgsluice.changes.net import NetChanges, net_changes
@@ -27,8 +27,9 @@ from pgsluice.lsn import Lsn
 from pgsluice.publication import Publisher, publish_all
 from pgsluice.rejects.events import RejectedValues
 from pgsluice.rejects.keys import log_key
+from pgsluice.schema_rules.target import check_key
 from pgsluice.sinks.contract import TargetTable
-from pgsluice.sinks.target import TableOptions
+from pgsluice.sinks.target import TableOptions, key_columns
 from pgsluice.sinks.writers import deletes_not_kept, refuse_deleted_column, refuse_history
 from pgsluice.spool import SegmentView, SpoolReader, relations_after
 from pgsluice.subscription.base.work import TableWork
@@ -197,10 +198,24 @@ class TableChanges:
     ) -> pa.Table:
         """The rows of these changes for a change log with these columns; arguments as of
         :meth:`nets`."""
+        for run in runs:
+            self._refuse_unidentified(run)
         known = [run.without(columns.left_out) for run in runs]
         known = self.rejected.taken(known, log_key(known, self.options))
         added = {name: (value, begins.get(name)) for name, value in columns.missing.items()}
         return log.rows(known, columns.table.schema, added)
+
+    def _refuse_unidentified(self, run: RelationChanges) -> None:
+        """Refuse updates and deletes without the old key of a table that has one: no row of a log
+        could be found by them. A partition's own key is enough for a table without one."""
+        facts, known = run.facts, self.work.known
+        key = None if known is None else known.key
+        is_leaf = facts is not None and facts.oid != facts.root_oid
+        if facts is None or (is_leaf and key == ()) or not has_old_rows([run]):
+            return
+        now = key_columns(facts, self.options)
+        check_key(self.work.title, key, now)
+        refuse_unidentified(run, now)
 
     def without_rejects(
         self,
