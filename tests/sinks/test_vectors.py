@@ -299,6 +299,9 @@ class TestForeignCommits:
         DeltaTable(location(sink)).alter.add_constraint({"positive": "id > 0"})
         with pytest.raises(TableError, match=r"a constraint \(positive\)"):
             apply(sink, update(1, 3), 120)
+        copy = TableWriter(sink, TABLE, replace(identity(), copy_number=2))
+        with pytest.raises(TableError, match=r"a constraint \(positive\)"):
+            copy.load(batches(row(0)), Lsn(120))
         hinted = writer_of(replace(sink, merge_tables={"public.t": "on_write"}))
         hinted.apply(net(update(1, 3)), Lsn(120))
         hinted.maintain([])

@@ -345,6 +345,7 @@ class DeltaHandle(TableHandle):
 
     def _replace(self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn) -> Applied:
         """Make staged files the whole content."""
+        refuse_unknown_rules(self._snapshot, self._table.title)
         if self._way == "auto":
             self._way = "on_write"  # made from changes, so without a copy
         edit = Edit([*self._snapshot.files], new=staging.staged_files(staged))
