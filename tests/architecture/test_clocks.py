@@ -2,7 +2,8 @@
 
 A system's clock may be set back by an hour, and what waits until a time of day would wait an hour
 longer. So waiting is counted by ``time.monotonic``, and what is due at a time that is stored, by
-``subscription.cadence.steady_now``. The modules below read the system's clock for other things.
+``subscription.batches.results.steady_now``. The modules below read the system's clock for other
+things.
 """
 
 from __future__ import annotations

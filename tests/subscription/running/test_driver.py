@@ -35,6 +35,7 @@ from pgsluice.subscription.base.received import ReceivedLive
 from pgsluice.subscription.base.waits import WAITS, Waits
 from pgsluice.subscription.base.work import Outcome, TableWork, TaskResult
 from pgsluice.subscription.batches.planning import plan_tables
+from pgsluice.subscription.batches.results import steady_now
 from pgsluice.subscription.copies import snapshots
 from pgsluice.subscription.copies.pending import awaits_copy
 from pgsluice.subscription.copies.scheduler import CopyScheduler
@@ -295,7 +296,7 @@ def test_an_expensive_merge_puts_its_tables_next_one_off(
 ) -> None:
     """Merging a table takes at most a fifth of the time; the others are not delayed."""
     driver, end = driver_of(maker), maker.segment(orders(1))
-    began = time.time()
+    began = steady_now()
     record = take(driver, end, applied(end, merge_s=merge_s))
     assert (record.tables[OID].pending.due is not None) is waits
     if waits:

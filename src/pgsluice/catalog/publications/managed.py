@@ -223,11 +223,12 @@ def _plan(
             plan.missing.append(name)
             continue
         if second is not None and not second.is_ours:
+            taken = second.name
             raise SourceRefused(
-                f"publication {second.name!r} was not created by pgsluice, but pgsluice needs this "
-                f"name for a second publication, which it creates together with {name!r}",
-                hint=f"rename publication {second.name!r} on the server (ALTER PUBLICATION … "
-                f"RENAME TO …), or replace {name!r} by another name in [source] publications",
+                f"publication {taken!r} was not created by pgsluice, but pgsluice creates a "
+                f"publication of this name together with publication {name!r}",
+                hint=f"rename publication {taken!r} on the server (ALTER PUBLICATION … RENAME TO "
+                f"…), or replace {name!r} by another name in [source] publications",
             )
         if tables is None:
             tables = publishable_tables(connection)

@@ -330,10 +330,11 @@ class FilterTexts:
         self._texts: dict[str, str] = {}
 
     def of(self, connection: Connection, versions: Mapping[int, str]) -> dict[int, str]:
-        """The texts, as the server prints them.
+        """The texts of row filters, by the OID of their rows in pg_publication_rel.
 
         Args:
-            versions: OID of a row in pg_publication_rel -> what the text of its filter depends on.
+            versions: for each of these OIDs, the xmin of the rows on which the filter's text
+                depends. The server is asked only for texts whose versions are new.
         """
         known = self._texts
         new = {oid: version for oid, version in versions.items() if version not in known}

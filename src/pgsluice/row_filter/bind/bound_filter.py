@@ -132,6 +132,6 @@ def _errors_located_in(text: str) -> Iterator[None]:
         raise FilterNotExact(
             "a filter nested this deeply: PostgreSQL may accept this, pgsluice does not",
             detail=f"{_MOST_LEVELS} levels of operators and about 200 of parentheses are read.",
-            server_hint="Use IN or ANY instead of long chains.",
+            server_hint="Use IN or ANY instead of long chains of OR.",
             source=text,
         ) from None

@@ -191,10 +191,11 @@ class SuspiciousTables:
                 self._retry_at = time.monotonic() + self._retry_s
 
     def verify_now(self, reach: Callable[[Lsn], None]) -> None:
-        """Verify marked tables while nothing else runs in this process.
+        """Compare the marked (suspicious) tables with their targets, and return when all are
+        compared; the caller applies no batch meanwhile.
 
         Args:
-            reach: applies changes up to a position, and answers the barrier there.
+            reach: applies the changes up to a position, at which the tables are then compared.
         """
         if not self.marked():
             return
