@@ -37,9 +37,9 @@ _KINDS = (
     (13, "fill_all"), (9, "fill_some"), (14, "rename"), (7, "swap"), (9, "drop"),
     (8, "add_under_old_name"), (5, "type_wider"), (5, "type_rewritten"), (4, "set_default"),
     (4, "drop_default"), (3, "drop_expression"), (4, "rename_key"), (1.5, "type_of_key"),
-    (1.5, "move_key"), (3, "add_other_case"),
+    (1.5, "move_key"), (3, "add_other_case"), (1.5, "other_identity"),
 )  # fmt: skip
-_NO_ROWS = frozenset({"fill_all", "fill_some", "move_key"})
+_NO_ROWS = frozenset({"fill_all", "fill_some", "move_key", "other_identity"})
 _ROWS = 12
 _BIG = "repeat(md5({}::text), 90)"
 """So much that it is stored apart, and not sent by an update of other columns."""
@@ -309,6 +309,25 @@ class _Table:
         texts.append(self._rename(new, name))
         old.is_key, new.is_key = False, True
         old.is_not_null = new.is_not_null = True
+        self.is_copied = True
+        return "; ".join(texts)
+
+    def other_identity(self) -> str | None:
+        """The key of a row changes while the replica identity is the index of another column."""
+        if self.form != "plain":
+            return None
+        texts = [self.add(type_="int")]
+        other, key = self.columns[-1], self.key.sql
+        self.fresh += 1
+        texts += [
+            f"UPDATE {{t}} SET {other.sql} = -{key}",
+            self.alter(f"ALTER {other.sql} SET NOT NULL"),
+            f"CREATE UNIQUE INDEX {{t}}_other ON {{t}} ({other.sql})",
+            self.alter("REPLICA IDENTITY USING INDEX {t}_other"),
+            f"UPDATE {{t}} SET {key} = {self.fresh + 5000} WHERE {key} = {self._row()}",
+            self.alter(f"REPLICA IDENTITY {'FULL' if self.is_full else 'DEFAULT'}"),
+            self.drop(other) or "",
+        ]
         self.is_copied = True
         return "; ".join(texts)
 
