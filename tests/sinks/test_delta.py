@@ -732,6 +732,26 @@ class TestRulesOfOthers:
         with pytest.raises(TableError, match="violate one of its constraints"):
             writer_of(sink).apply(net(t), Lsn(120))
 
+    def test_a_copy_keeps_a_constraint(self, sink: DeltaSink) -> None:
+        def rows() -> list[dict[str, Any]]:
+            return DeltaTable(location(sink)).to_pyarrow_table().sort_by("id").to_pylist()
+
+        load(sink, row(1))
+        DeltaTable(location(sink)).alter.add_constraint({"small": "a < 10"})
+        with pytest.raises(TableError, match="violate one of its constraints"):
+            writer_of(sink, copy=2).load(batches(row(1, 5), row(2, 50)), Lsn(120))
+        assert rows() == [row(1)]
+        writer_of(sink, copy=2).load(batches(row(1, 5), row(3, 9)), Lsn(130))
+        assert rows() == [row(1, 5), row(3, 9)]
+        writer = writer_of(sink, copy=2)
+        assert writer.position() == 130
+        with pytest.raises(TableError, match="violate one of its constraints"):
+            writer.apply(net(changes().insert(row(4, 50))), Lsn(140))
+        writer = writer_of(sink, copy=2)
+        writer.position()
+        writer.alter([AddedColumn(pa.field("c", pa.int32()), pa.scalar(7, pa.int32()))], ())
+        assert rows() == [{**row(1, 5), "c": 7}, {**row(3, 9), "c": 7}]
+
 
 VARIANT = TargetTable(
     "public", "t", pa.schema([pa.field("id", pa.int32(), nullable=False), ("v", ARROW)]), ("id",)

@@ -3,7 +3,7 @@
 Rules:
 
 - Whole columns are computed at once where Arrow's kernels give PostgreSQL's answer. Where they
-  do not, or meet a value that they cannot compute, each row is computed by itself. Both ways
+  do not, or meet a value that they cannot compute, the filter is computed row by row. Both ways
   give the same answers.
 - The first row, in order, for which the server would fail is an :class:`EvaluationError`. Rows
   and branches that the server does not look at never fail.

@@ -162,7 +162,7 @@ def _has(a: Range, value: Value, key: Key) -> bool:
 def _containing(site: Site, place: int) -> Compute:
     """Whether the range, which is the argument at a place, has the other argument."""
     given = site.constants[place]
-    # an empty or unbounded constant range decides by itself, even for NULL (17 and newer)
+    # with an empty or unbounded constant range, the result is known also for NULL (17 and newer)
     if isinstance(given, Range) and (
         given.is_empty or (given.lower is None and given.upper is None)
     ):

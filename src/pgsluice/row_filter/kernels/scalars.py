@@ -24,7 +24,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 class NoColumn(Exception):
-    """Arrow cannot compute a filter's part for these values, so each row is computed by itself."""
+    """Arrow cannot compute a part of a filter for these values: each row is computed alone."""
 
 
 _FORMATS: Final = {

@@ -32,6 +32,7 @@ VECTORS = "deletionVectors"
 _PROPERTY = "delta.enableDeletionVectors"
 _OURS = "pgsluice.merge"
 """The property of a table that has deletion vectors because of ``merge``."""
+_CONSTRAINT = "delta.constraints."
 # Features that a writer version without a list of features had, by the first such version.
 _OF_OLD_WRITERS = (
     (2, "appendOnly"),
@@ -65,6 +66,11 @@ def has_rules_of_others(snapshot: DeltaSnapshot) -> bool:
     changed.
     """
     return bool(_unknown_rules(snapshot)) or has_change_data_feed(snapshot)
+
+
+def has_constraints(snapshot: DeltaSnapshot) -> bool:
+    """Whether the table has constraints, which each row has to fulfil."""
+    return any(name.startswith(_CONSTRAINT) for name in snapshot.configuration)
 
 
 def has_change_data_feed(snapshot: DeltaSnapshot) -> bool:
@@ -129,8 +135,8 @@ def _demands(snapshot: DeltaSnapshot) -> Iterator[str]:
     for name, value in snapshot.configuration.items():
         if name == "delta.appendOnly" and value == "true":
             yield "the property delta.appendOnly"
-        if name.startswith("delta.constraints."):
-            yield f"a constraint ({name.removeprefix('delta.constraints.')})"
+        if name.startswith(_CONSTRAINT):
+            yield f"a constraint ({name.removeprefix(_CONSTRAINT)})"
         if name == "delta.columnMapping.mode" and value != "none":
             yield "column mapping"
     yield from _column_rules(snapshot.metadata["schemaString"])

@@ -20,6 +20,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
+from pyroaring import BitMap
 
 from pgsluice.changes.net import NetChanges
 from pgsluice.disk import disk_trouble
@@ -32,6 +33,7 @@ from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.log import columns, commit_marker
 from pgsluice.sinks.delta.log.commit import as_text
 from pgsluice.sinks.delta.log.durability import settle_through
+from pgsluice.sinks.delta.log.features import has_constraints
 from pgsluice.sinks.delta.log.reading import newest_snapshot, newest_version
 from pgsluice.sinks.delta.ruled.merge import (
     merge,
@@ -42,7 +44,9 @@ from pgsluice.sinks.delta.ruled.merge import (
 from pgsluice.sinks.joined_columns import with_all_columns
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import altered_rows, altered_schema, fitting_rows
+from pgsluice.sinks.lake.data_files import numbered_rows
 from pgsluice.sinks.lake.edit import bytes_of
+from pgsluice.sinks.lake.snapshot import NewFile
 from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.sinks.opened_table import target_trouble
 
@@ -182,32 +186,51 @@ class RuledHandle(DeltaHandle):
         return {}
 
     def _replace(self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn) -> Applied:
-        """Make staged files the whole content; deltalake refuses rows that violate the rules."""
-        now_ms = int(time.time() * 1000)
+        """Make staged files the whole content. If the table has constraints, deltalake writes their
+        rows again, since it checks only rows that it writes."""
         files = staging.staged_files(staged)
-        actions = [
-            AddAction(
-                path=file.name,
-                size=file.size,
-                partition_values={},
-                modification_time=now_ms,
-                data_change=True,
-                stats=as_text(file.statistics()),
-            )
-            for file in files
-        ]
         feature = self._opened()
         self._write(lambda: columns.list_features(feature, schema))
         delta, commit = self._opened(), self._marked(position)
-        delta_schema = columns.delta_schema(schema)
-        self._write(
-            lambda: delta.create_write_transaction(
-                [*actions], "overwrite", delta_schema, commit_properties=commit
+        if has_constraints(self._snapshot):
+            self._write(lambda: self._write_checked(delta, files, schema, commit))
+            staging.discard(self._snapshot.folder, staged)
+            self._bytes_written = bytes_of(self._snapshot.files.values())
+        else:
+            actions, delta_schema = _added(files), columns.delta_schema(schema)
+            self._write(
+                lambda: delta.create_write_transaction(
+                    [*actions], "overwrite", delta_schema, commit_properties=commit
+                )
             )
-        )
-        self._bytes_written = bytes_of(files)
+            self._bytes_written = bytes_of(files)
         rows = sum(part.rows for part in staged)
         return Applied(version=self.version, rows_inserted=rows, bytes_written=self._bytes_written)
+
+    def _write_checked(
+        self,
+        delta: DeltaTable,
+        files: Sequence[NewFile],
+        schema: pa.Schema,
+        commit: CommitProperties,
+    ) -> None:
+        folder = self._snapshot.folder
+        stored = columns.as_stored(schema.empty_table()).schema
+        batches = (
+            batch
+            for file in files
+            for _, rows in numbered_rows(folder, file, BitMap(), schema)
+            for batch in columns.as_stored(rows).cast(stored).to_batches()
+        )
+        write_deltalake(
+            delta,
+            pa.RecordBatchReader.from_batches(stored, batches),
+            mode="overwrite",
+            schema_mode="overwrite",
+            target_file_size=TARGET_FILE_BYTES,
+            writer_properties=writer_properties(stored),
+            commit_properties=commit,
+        )
 
     def _write(self, write: Callable[[], object]) -> None:
         """Run one commit, and raise Overtaken if another one came first.
@@ -242,6 +265,21 @@ class RuledHandle(DeltaHandle):
             custom_metadata=commit_marker.information(self._identity, position),
             max_commit_retries=0,
         )
+
+
+def _added(files: Sequence[NewFile]) -> list[AddAction]:
+    now_ms = int(time.time() * 1000)
+    return [
+        AddAction(
+            path=file.name,
+            size=file.size,
+            partition_values={},
+            modification_time=now_ms,
+            data_change=True,
+            stats=as_text(file.statistics()),
+        )
+        for file in files
+    ]
 
 
 def _without_rows(error: Exception, table: str, uri: str) -> Exception:
