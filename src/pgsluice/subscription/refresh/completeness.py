@@ -69,7 +69,7 @@ def record_completeness(
                     sent[oid],
                     known,
                     origin=config.source.origin,
-                    has_key=known.title in subscription.key or subscription.mode == "changelog",
+                    has_key=known.title in subscription.key,
                     needs_key=subscription.deleted_column is not None,
                 )
             else:
@@ -93,8 +93,7 @@ def why_incomplete(
 
     Args:
         origin: the source's option ``origin``.
-        has_key: the configuration of the subscription has a key for the table, or its mode needs
-            none.
+        has_key: the configuration of the subscription has a key for the table.
         needs_key: the rows of tables without a key cannot be found.
     """
     facts, reasons = table.facts, []

@@ -206,14 +206,15 @@ class TableChanges:
         return log.rows(known, columns.table.schema, added)
 
     def _refuse_unidentified(self, run: RelationChanges) -> None:
-        """Refuse updates and deletes without the old key of a table that has one: no row of a log
-        could be found by them. A partition's own key is enough for a table without one."""
+        """Refuse updates and deletes without the table's old key, or the whole old row if it has
+        none: no row of a log could be found by them."""
         facts, known = run.facts, self.work.known
-        key = None if known is None else known.key
-        is_leaf = facts is not None and facts.oid != facts.root_oid
-        if facts is None or (is_leaf and key == ()) or not has_old_rows([run]):
+        if facts is None or not has_old_rows([run]):
             return
-        now = key_columns(facts, self.options)
+        key = None if known is None else known.key
+        # A leaf's own key is not that of a table without one.
+        is_keyless = key == () and facts.oid != facts.root_oid
+        now = () if is_keyless else key_columns(facts, self.options)
         check_key(self.work.title, key, now)
         refuse_unidentified(run, now)
 
