@@ -19,13 +19,16 @@ never undone, because another configuration may rely on it.
 that every capture keeps them. All streams of a slot share them, because capture requests a slot's
 publications once. A stream of all tables removes the list. A table is never taken from it: another
 stream may read it.
+* Captures, streams and commands change them at the same time. What changes is decided under an
+advisory lock: a list read before another process added its table would remove that table.
 * If the role lacks a privilege, the message has the SQL that a role with the privilege has to run.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import psycopg
@@ -51,6 +54,7 @@ from pgsluice.lsn import Lsn
 
 INSERT_SUFFIX = "_insert"
 _INSERTS = "insert, truncate"  # TRUNCATE is published since 11
+_LOCK = 0x7067736C75696365  # "pgsluice"
 _ATTEMPTS = 5  # tables are created and dropped between our queries
 
 
@@ -108,7 +112,7 @@ def ensure_publications(
     names: Sequence[str],
     requested: Collection[str] | None = None,
     generated_columns: Collection[str] | None = (),
-    only: Collection[TableName] | None = None,
+    asked: Collection[TableName] | None = (),
     lock_timeout_s: float = 10.0,
 ) -> PublicationReport:
     """Create missing publications, and update ours to the tables that exist now.
@@ -123,20 +127,30 @@ def ensure_publications(
             the missing ones, only managed publications are created again.
         generated_columns: names of columns that the managed publications have to send even if they
             are generated (18+, stored ones); None: all of them.
-        only: the tables for which missing ones are created; None: all tables.
-        lock_timeout_s: how long a statement waits for a lock on a table.
+        asked: the tables that a stream asks for; None: it asks for all tables; empty: no stream
+            asks, and missing publications are created for all tables.
+        lock_timeout_s: how long a statement waits for a lock.
 
     Raises:
         SourceRefused: a publication is missing and cannot be created (the hint has the SQL to
             run), or a user's publication has the name of our second one.
     """
     for attempt in range(_ATTEMPTS):
-        plan = _plan(connection, names, requested, generated_columns, only)
+        plan = _plan(connection, names, requested, generated_columns, asked)
         try:
-            _carry_out(connection, plan, lock_timeout_s)
+            if plan.statements:
+                with _exclusive(connection, lock_timeout_s):
+                    plan = _plan(connection, names, requested, generated_columns, asked)
+                    for statement in plan.statements:
+                        connection.execute(statement.encode())
             return _report(connection, plan)
-        except (errors.UndefinedTable, errors.DuplicateObject, errors.UndefinedObject):
-            # A table was dropped, or another process did the same, since our query.
+        except (
+            errors.UndefinedTable,
+            errors.DuplicateObject,
+            errors.UndefinedObject,
+            errors.UniqueViolation,
+        ):
+            # A table was dropped, or a user did the same, since our query.
             if attempt == _ATTEMPTS - 1:
                 raise
         except (
@@ -197,7 +211,7 @@ def _plan(
     names: Sequence[str],
     requested: Collection[str] | None,
     generated_columns: Collection[str] | None,
-    only: Collection[TableName] | None = None,
+    asked: Collection[TableName] | None = (),
 ) -> _Plan:
     plan = _Plan(sends_generated=_sends_generated(connection, generated_columns))
     wanted = [*names, *(name + INSERT_SUFFIX for name in names)]
@@ -232,7 +246,7 @@ def _plan(
             )
         if tables is None:
             tables = publishable_tables(connection)
-        _plan_pair(connection, plan, name, (first, second), tables, only)
+        _plan_pair(connection, plan, name, (first, second), tables, asked)
     return plan
 
 
@@ -242,11 +256,19 @@ def _plan_pair(
     name: str,
     pair: tuple[PublicationInfo | None, PublicationInfo | None],
     tables: list[UserTable],
-    only: Collection[TableName] | None,
+    asked: Collection[TableName] | None,
 ) -> None:
     """Plan ``name`` and its second publication; drops come first, so that a table can move."""
     plan.names.append(name + INSERT_SUFFIX)
-    only = pair[0].only if pair[0] is not None else only
+    known = pair[0] or pair[1]
+    only = frozenset(asked) if asked else None
+    if known is not None and only is not None:
+        only = None if known.only is None else known.only | only
+    elif known is not None and asked is not None:
+        only = known.only
+    plan.statements += [
+        set_comment(info.name, only) for info in pair if info is not None and info.only != only
+    ]
     if only is not None:
         tables = [table for table in tables if table.root in only]
     full = [table for table in tables if table.has_identity]
@@ -321,15 +343,15 @@ def _sends_generated(connection: Connection, columns: Collection[str] | None) ->
     return bool(is_needed)
 
 
-def _carry_out(connection: Connection, plan: _Plan, lock_timeout_s: float) -> None:
-    if not plan.statements:
-        return
+@contextmanager
+def _exclusive(connection: Connection, timeout_s: float) -> Iterator[None]:
+    """A transaction that changes publications, beside none of another process."""
     with connection.transaction():
-        connection.execute(f"SET LOCAL lock_timeout = '{lock_timeout_s * 1000:.0f}ms'")
+        connection.execute(f"SET LOCAL lock_timeout = '{timeout_s * 1000:.0f}ms'")
         # The commit is flushed at once, so that the flush LSN read afterwards is past it.
         connection.execute("SET LOCAL synchronous_commit = local")
-        for statement in plan.statements:
-            connection.execute(statement.encode())
+        connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [_LOCK])
+        yield
 
 
 def _report(connection: Connection, plan: _Plan) -> PublicationReport:
@@ -385,23 +407,23 @@ def publish_for_stream(connection: Connection, name: str, table: TableName | Non
         table: schema and name; None: all tables.
 
     Raises:
-        SourceRefused: as :func:`pgsluice.catalog.publications.managed.ensure_publications`.
-        psycopg.Error: our role may not change the publications.
+        SourceRefused: as :func:`ensure_publications`, and if the table cannot be published now.
     """
-    wanted = None if table is None else {_root(connection, table)}
-    found = publications_of(connection, [name, name + INSERT_SUFFIX])
-    first = found.get(name)
-    if first is not None and first.is_ours and first.only is not None:
-        only = None if wanted is None else first.only | wanted
-        if only != first.only:
-            with connection.transaction():
-                for each in found.values():
-                    if each.is_ours:
-                        connection.execute(set_comment(each.name, only).encode())
-    ensure_publications(connection, [name], only=wanted)
-
-
-def _root(connection: Connection, table: TableName) -> TableName:
-    """The table that publications name for it: of a partition, its partition root."""
-    named = (each.root for each in user_tables(connection) if (each.namespace, each.name) == table)
-    return next(named, table)
+    if table is None:
+        ensure_publications(connection, [name], asked=None)
+        return
+    tables = user_tables(connection)
+    asked = {each.root for each in tables if (each.namespace, each.name) == table} or {table}
+    report = ensure_publications(connection, [name], asked=asked)
+    added = tuple(
+        table_name(each.namespace, each.name, each.kind) for each in tables if each.root in asked
+    )
+    left = [statement for statement in report.left if statement.endswith(added)]
+    if left:
+        statements = "\n".join(f"{statement};" for statement in left)
+        raise SourceRefused(
+            f"table {'.'.join(table)} is not published yet: this role lacks the privilege, or "
+            "another session holds a lock on the table",
+            hint="start the query again when no session locks the table; or ask the table's owner "
+            f"to run these statements first:\n{statements}",
+        )
