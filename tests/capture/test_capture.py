@@ -273,6 +273,31 @@ def test_a_slot_made_for_us_is_taken_a_used_one_is_not(db, config, tmp_path):
         prepare_source(configure(db, tmp_path / "b"), export_snapshot=False)
 
 
+@pytest.mark.pg(">= 14")  # pg_stat_replication_slots
+def test_a_slot_that_another_spool_has_used_is_not_that_of_an_interrupted_start(
+    db, config, tmp_path
+):
+    """It was made between the intent and the attempt to make one of this name."""
+    child = CHILDREN.Process(target=killed, args=(config, "slot.before_create=kill"))
+    child.start()
+    child.join()
+    other = configure(db, tmp_path / "other")
+    run_capture(other, once=True)
+    with running(other):
+        await_that(lambda: phase(other) == "streaming")
+        with pytest.raises(SlotInUse):
+            prepare_source(config, export_snapshot=False)
+        db.execute(insert(1, 3))
+        await_that(lambda: inserted(other) == numbers(1, 3))
+    counted = f"SELECT total_txns FROM pg_stat_replication_slots WHERE slot_name = '{db.name}'"
+    await_that(lambda: db.execute(counted)[0][0] > 0)
+    with pytest.raises(SourceRefused, match="was used"):
+        prepare_source(config, export_snapshot=False)
+    db.execute(insert(4, 6))
+    run_capture(other, once=True)
+    assert inserted(other) == numbers(1, 6)
+
+
 @pytest.mark.pg(">= 11")  # pg_replication_slot_advance
 def test_a_gap_is_refused(db, config):
     run_capture(config, once=True)

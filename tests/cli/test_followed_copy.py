@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
@@ -10,17 +11,28 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.support.threads import beside
 from tests.support.transactions import new_spool
+from tests.support.waiting import await_that
 
-from pgsluice.cli.copy_request import follow_copy
+from pgsluice.cli.copy_request import ask_for_copy, follow_copy
+from pgsluice.config import Config
 from pgsluice.errors import PgsluiceError, TableError
 from pgsluice.events import CopyAmount
 from pgsluice.lsn import Lsn
 from pgsluice.monitor.live import LiveView
-from pgsluice.spool import Owner, RecordStore, SubscriptionRecord, TableRecord, TableState
+from pgsluice.spool import (
+    Owner,
+    RecordStore,
+    SubscriptionRecord,
+    TableRecord,
+    TableState,
+    find_record,
+)
 from pgsluice.spool.layout import subscription_folder
 from pgsluice.spool.lock import subscription_lock
 from pgsluice.spool.notes import CopyStatus, write_copy_status
+from pgsluice.subscription.base.requests import pending_requests
 
 OID = 7
 _LINES_EVERY_S = 10
@@ -103,6 +115,32 @@ def test_what_a_run_has_done_before_its_end_counts(run: Run) -> None:
         run.lock.release()
 
     follow(run, end)
+
+
+def test_a_request_that_a_run_has_not_taken_before_its_end_goes_into_the_record(run: Run) -> None:
+    """So does one beside another command, which holds the lock for a moment."""
+    run.save(TableState.READY)
+    sink = {"type": "delta", "path": str(run.spool / "lake" / "{table}")}
+    config = Config.model_validate(
+        {
+            "source": {"dsn": "dbname=shop"},
+            "spool": {"path": run.spool},
+            "subscription": ({"name": "lake", "sink": sink},),
+        }
+    )
+    folder, accepted = subscription_folder(run.spool, "lake"), list[bool]()
+
+    def ask(_: threading.Event) -> None:
+        accepted.append(ask_for_copy(config, "lake", OID))
+
+    with beside(ask):
+        await_that(lambda: bool(pending_requests(folder)))
+        run.lock.release()
+    assert accepted == [False]
+    assert not pending_requests(folder)
+    record = find_record(run.spool, "lake")
+    assert record is not None
+    assert record.tables[OID].is_to_copy
 
 
 def test_a_table_that_is_not_sent_any_more(run: Run) -> None:

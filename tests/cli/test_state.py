@@ -438,6 +438,18 @@ class TestDrop:
         assert "another capture process writes to the spool" in outcome.err
         assert Spool.exists(captured.parent / "spool")
 
+    def test_refused_while_a_run_is_active(
+        self, pgsluice: Command, captured: Path, shop: Database
+    ) -> None:
+        """Its capture has just ended, and starts again; or it has none."""
+        with subscription_lock(captured.parent / "spool", "lake"):
+            outcome = pgsluice("drop", captured, "--yes")
+        assert outcome.code == 1
+        assert "another process runs the subscription lake" in outcome.err
+        assert Spool.exists(captured.parent / "spool")
+        slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = "
+        assert shop.execute(f"{slots}'{shop.name}'") == [(1,)]
+
     def test_a_single_subscription(self, pgsluice: Command, captured: Path) -> None:
         spool = captured.parent / "spool"
         outcome = pgsluice("drop", captured, "--subscription", "lake", "--yes")

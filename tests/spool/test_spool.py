@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import shutil
 import stat
 import threading
 from dataclasses import replace
@@ -26,6 +28,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.spool import RawMessages, Spool, SpoolIdentity, SpoolReader, SpoolWriter
 from pgsluice.spool.formats import decode_json, encode_json
 from pgsluice.spool.layout import SEGMENTS
+from pgsluice.spool.lock import FileLock
 
 
 @pytest.fixture
@@ -287,6 +290,24 @@ def test_a_spool_has_one_writer_at_a_time_each_with_a_higher_epoch(spool):
         with SpoolWriter(Spool.open(spool.path), patience_s=60) as third:
             assert third.epoch == epoch + 2
         ending.join()
+
+
+def test_a_lock_is_of_the_file_that_others_open(tmp_path, monkeypatch):
+    """Who held it deletes the file after it was opened here, and before it is locked."""
+    path, lock_file = tmp_path / "lake" / "lock", fcntl.flock
+
+    def forget_first(descriptor, operation):
+        monkeypatch.setattr(fcntl, "flock", lock_file)
+        shutil.rmtree(path.parent)
+        lock_file(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", forget_first)
+    with (
+        FileLock(path, "it is held", "wait"),
+        pytest.raises(SpoolBusy),
+        FileLock(path, "it is held", "wait"),
+    ):
+        pytest.fail("two processes have the lock")
 
 
 def test_no_other_user_can_read_the_files(spool):

@@ -145,28 +145,33 @@ def ask_for_copy(config: Config, name: str, oid: int, *, repairs: bool = False) 
         repairs: only what differs from the source has to be read again.
 
     Returns:
-        True if an active run accepted the request; False if none is active, and the request was
-        written to the subscription's record.
+        True if an active run accepted the request; False if none is active, or it ended before
+        that, and the request was written to the subscription's record.
 
     Raises:
         SpoolBusy: the run is on another machine.
         PgsluiceError: an active run did not accept the request in time.
     """
     ActiveRun(config.spool.place, name).refuse_elsewhere()
-    try:
-        with subscription_lock(config.spool.folder, name):
-            store = RecordStore.open(config.spool.place, name)
-            SubscriptionTables(store, lambda _: None).request_copy(oid, repairs=repairs)
-            return False
-    except SpoolBusy:
-        request = request_copy(
-            subscription_folder(config.spool.folder, name),
-            oid,
-            has_other_settings=not repairs and _report_other_settings(config, name),
-            repairs=repairs,
-        )
-    deadline = time.monotonic() + _ACCEPT_TIMEOUT_S
-    while request.exists():
+    request, deadline = None, 0.0
+    while request is None or request.exists():
+        # The run may end before it takes the request; another command holds the lock briefly.
+        with suppress(SpoolBusy), subscription_lock(config.spool.folder, name):
+            if request is None or request.exists():
+                store = RecordStore.open(config.spool.place, name)
+                SubscriptionTables(store, lambda _: None).request_copy(oid, repairs=repairs)
+                if request is not None:
+                    request.unlink()
+                return False
+            return True
+        if request is None:
+            request = request_copy(
+                subscription_folder(config.spool.folder, name),
+                oid,
+                has_other_settings=not repairs and _report_other_settings(config, name),
+                repairs=repairs,
+            )
+            deadline = time.monotonic() + _ACCEPT_TIMEOUT_S
         if time.monotonic() > deadline:
             raise PgsluiceError(
                 f'`pgsluice run` of subscription "{name}" has not accepted the request for a copy '

@@ -7,7 +7,7 @@ is removed last.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import typer
@@ -94,8 +94,7 @@ def drop_streams(path: Path, dsn: str, *, yes: bool) -> int:
     )
     with ExitStack() as locks:
         locks.enter_context(no_capture(path))
-        for record in records:
-            locks.enter_context(subscription_lock(path, record.name))
+        locks.enter_context(no_runs(spool.place))
         _refuse_other_server(config, identity)
         for record in records:
             reads = record.query.get("reads") or "rows"
@@ -225,6 +224,22 @@ def _ask(question: str, *, yes: bool) -> None:
 def no_capture(path: Path) -> AbstractContextManager[object]:
     """The lock of the spool's writer, if there is a spool: while it is held, no capture can run."""
     return writer_lock(path) if path.is_dir() else nullcontext()
+
+
+@contextmanager
+def no_runs(place: SpoolPlace) -> Iterator[None]:
+    """The locks of all subscriptions in a spool: while they are held, no run or query reads it.
+
+    A run may be active without a capture, or its capture ended a moment ago and starts again.
+
+    Raises:
+        SpoolBusy: a run or a query is active.
+    """
+    with ExitStack() as locks:
+        for name in subscription_names(place):
+            ActiveRun(place, name).refuse_elsewhere()
+            locks.enter_context(subscription_lock(place.folder, name))
+        yield
 
 
 def unregister_targets(config: Config, subscription: str | None) -> None:

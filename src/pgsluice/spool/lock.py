@@ -39,14 +39,17 @@ class FileLock:
     def acquire(self) -> None:
         """Take the lock; raises SpoolBusy if another process holds it, and SpoolError if its folder
         cannot be created."""
-        make_folder(self._path.parent)
         deadline = time.monotonic() + self._patience_s
         while True:
             # Opened again each time: who held the lock may have deleted the file.
+            make_folder(self._path.parent)
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                if _is_at(self._path, descriptor):
+                    break
+                os.close(descriptor)
+                continue
             except OSError as error:
                 os.close(descriptor)
                 if time.monotonic() >= deadline:
@@ -80,6 +83,14 @@ class FileLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether the open file still has this path; a lock of another one keeps nobody out."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def writer_lock(machine_folder: Path, patience_s: float = 0.0) -> FileLock:

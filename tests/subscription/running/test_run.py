@@ -1,17 +1,19 @@
-"""What ``run --once`` says at its end."""
+"""What ``run`` says at its start and at its end."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 from tests.subscription.running.test_driver import QUIET, config_of, driver_of, ready
 from tests.support.spools import OID, START, SpoolMaker, orders
 
-from pgsluice.errors import PgsluiceError
+from pgsluice.errors import ForeignSource, PgsluiceError, SpoolBusy
 from pgsluice.lsn import Lsn
 from pgsluice.spool import TableState
-from pgsluice.subscription.running.run import raise_unfinished
+from pgsluice.spool.lock import subscription_lock
+from pgsluice.subscription.running.run import raise_unfinished, run
 
 
 def test_once_says_which_tables_are_not_at_the_position(maker: SpoolMaker) -> None:
@@ -45,3 +47,19 @@ def test_once_says_which_tables_are_not_at_the_position(maker: SpoolMaker) -> No
         f"  lake: public.behind: applied through {Lsn(START)}: the disk is full",
         "  → run again: it continues where it stopped",
     ]
+
+
+def test_a_run_waits_for_a_command_that_holds_the_lock_for_a_moment(maker: SpoolMaker) -> None:
+    """Such as one that requests a copy, and asks in that way whether a run is active."""
+    driver_of(maker, {OID: ready("orders")})
+    maker.close()
+    config = config_of(maker)
+    lock = subscription_lock(maker.path, "lake")
+    lock.acquire()
+    ending = threading.Timer(0.1, lock.release)
+    ending.start()
+    with pytest.raises(ForeignSource):  # it has the lock, and goes on
+        run(config, once=True)
+    ending.join()
+    with lock, pytest.raises(SpoolBusy, match="another process runs the subscription lake"):
+        run(config, once=True)

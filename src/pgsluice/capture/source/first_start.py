@@ -6,9 +6,10 @@
 4. The spool's start, registered durably at the slot's consistent point.
 
 A crash between 2 and 4, or a server that refuses the slot, leaves an intent. If the slot exists at
-the next start, at or past the intent's LSN, it was created for this intent and was never read. It
+the next start, at or past the intent's LSN, and was never read, it was created for this intent. It
 is dropped and created again, because its snapshot is gone. The intent is written again, because the
-configuration may have changed.
+configuration may have changed. If it was read (14+), or is being read, it was made for another
+spool meanwhile.
 
 A slot that a DBA created beforehand is used if it was never read: a pgoutput slot of the same
 database, inactive, newer than the publications, and without sent transactions in the server's
@@ -213,7 +214,9 @@ def _first_start(
         options=options_in_force(options),
         intended_at=intended_at,
     )
-    if existing is not None and (spool is None or not _is_of_intent(existing, spool.identity)):
+    if existing is not None and (
+        spool is None or not _is_of_intent(existing, spool.identity) or _was_used(sql, source.slot)
+    ):
         if report.created:
             raise SourceRefused(
                 f"slot {existing.name!r} is older than the publications that pgsluice has just "
@@ -245,11 +248,13 @@ def _first_start(
 
 
 def _is_of_intent(slot: SlotInfo, identity: SpoolIdentity) -> bool:
-    """Whether the slot was created for this intent; it has no position before its creation ends."""
+    """Whether the slot may have been created for this intent; it has no position before its
+    creation ends. Nobody has received from such a slot."""
     if slot.plugin != "pgoutput" or slot.database != identity.database:
         return False
     return identity.intended_at != _ADOPTED and (
-        slot.confirmed_flush_lsn is None or slot.confirmed_flush_lsn >= identity.intended_at
+        slot.confirmed_flush_lsn is None
+        or (slot.confirmed_flush_lsn >= identity.intended_at and not slot.is_active)
     )
 
 

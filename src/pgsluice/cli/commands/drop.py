@@ -3,7 +3,7 @@
 With ``--stream``, those of streaming queries, which have no configuration.
 
 The target tables stay, and so do their names in a catalog, unless the user requests otherwise. The
-command is refused while a capture is active.
+command is refused while a capture or a run is active.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def drop(
         drop_streams,
         drop_subscription,
         no_capture,
+        no_runs,
         unregister_targets,
     )
 
@@ -68,5 +69,7 @@ def drop(
         if subscription is not None:
             drop_subscription(loaded, subscription, yes=yes, before=before)
         else:
-            if code := drop_all(loaded, yes=yes, before=before):
+            with no_runs(loaded.spool.place):
+                code = drop_all(loaded, yes=yes, before=before)
+            if code:
                 raise typer.Exit(code)

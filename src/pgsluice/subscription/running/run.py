@@ -35,6 +35,9 @@ from pgsluice.subscription.running.session import RunSession, restarting
 if TYPE_CHECKING:
     from pgsluice.spool import RecordStore, SubscriptionRecord
 
+_COMMAND_S = 2.0
+"""How long a command may hold the lock of a subscription that is not active, in seconds."""
+
 
 def _ignore(_: MetricsEvent) -> None:
     return None
@@ -132,7 +135,8 @@ def _run(
     if not once or _copies_wait(config, chosen):
         session.begin()
     for subscription in chosen:
-        stack.enter_context(subscription_lock(config.spool.folder, subscription.name))
+        lock = subscription_lock(config.spool.folder, subscription.name, _COMMAND_S)
+        stack.enter_context(lock)
         stack.enter_context(ActiveRun(config.spool.place, subscription.name, waits.beat_s))
     # So does the import of what the JVM does not need. All is imported before threads use it.
     load_pyspark(owns_process=session.is_ours and owns_process)
