@@ -18,6 +18,7 @@ from psycopg.errors import UniqueViolation
 from tests.support.change_logs import Rows, by_loop, by_query
 from tests.support.databases import Database, MakeDatabase
 from tests.support.local_spark import local_spark as local_spark
+from tests.support.partition_cases import publish_via_root
 from tests.support.pipeline import MakePipeline, Pipeline
 
 from pgsluice.errors import TablesUnfinished
@@ -389,6 +390,49 @@ def test_truncated_and_gone_partitions_are_copies(
     log = log_of(one, "p")
     # The copy is later than the TRUNCATE that it stands for: its position is the copy's.
     assert_rebuilt(log, [*history.moments[:3], history.moments[-1]], with_query=False)
+
+
+@pytest.mark.parametrize(
+    "is_via_root", [False, pytest.param(True, marks=pytest.mark.pg(">= 13"))], ids=["leaf", "root"]
+)
+def test_a_partition_and_its_root_are_truncated(
+    database: MakeDatabase, pipeline: MakePipeline, is_via_root: bool
+) -> None:
+    """A ``truncate`` row says that all rows are gone. Where a single partition is truncated in the
+    same batch, and the stream tells, the log has a copy instead."""
+    shop, refill = database(), "INSERT INTO {t} VALUES (1, 'a'), (11, 'b')"
+    cases = {
+        "earlier": ("TRUNCATE {t}_1", "UPDATE {t} SET v = 'y'", "TRUNCATE {t}", refill),
+        "later": ("TRUNCATE {t}", refill, "TRUNCATE {t}_1", "INSERT INTO {t} VALUES (2, 'c')"),
+        "alone": ("UPDATE {t} SET v = 'y'", "TRUNCATE {t}_1", "DELETE FROM {t} WHERE id = 12"),
+    }
+    for name in cases:
+        shop.execute(
+            f"CREATE TABLE {name} (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+            f"CREATE TABLE {name}_1 PARTITION OF {name} FOR VALUES FROM (0) TO (10)",
+            f"CREATE TABLE {name}_2 PARTITION OF {name} FOR VALUES FROM (10) TO (20)",
+            f"INSERT INTO {name} SELECT i, 'x' FROM generate_series(1, 19) i",
+        )
+    if is_via_root:
+        publish_via_root(shop, cases)
+    one = pipeline(shop, extra=CHANGELOG)
+    one.once()
+    histories = {name: History(shop, name) for name in cases}
+    for name, history in histories.items():
+        history.note()
+        for statement in cases[name]:
+            history.commit(statement.format(t=name))
+    one.once()
+    for name, history in histories.items():
+        history.commit(f"UPDATE {name} SET v = 'later' WHERE id > 10")
+    one.once()
+    for name, (before, *_, after) in {n: h.moments for n, h in histories.items()}.items():
+        log = log_of(one, name)
+        assert_rebuilt(log, [before, after], with_query=False)
+        kinds = kinds_of(log)
+        assert kinds.count("snapshot") == 2, name
+        if not is_via_root:
+            assert not {"truncate", "delete"} & {*kinds}, name
 
 
 def test_verify_rebuilds_the_table(database: MakeDatabase, pipeline: MakePipeline) -> None:

@@ -36,7 +36,7 @@ def refuse_truncated_leaves(work: TableWork, truncates: Truncates) -> None:
     Raises:
         TableError: there is one.
     """
-    if truncates.leaves:
+    if truncates.of_leaves:
         raise TableError(
             f"{work.title}: partitions were truncated, and a change log or a history cannot show "
             "that without a copy",
