@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.databases import MakeDatabase
+from tests.support.databases import MakeDatabase, Servers
 from tests.support.forked_capture import ForkedCapture
 from tests.support.threads import beside
 from tests.support.waiting import await_that
@@ -56,6 +56,45 @@ def test_a_long_wait_says_what_the_query_waits_for(
         assert sum(words in message for message in caplog.messages) == 1
     finally:
         waiting.close()
+
+
+def test_a_query_that_begins_beside_the_first_one_of_a_spool_waits_for_open_transactions(
+    database: MakeDatabase, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Capture of the first query connects before the second one's table is published: the server
+    sends no change of that table while it decides by these transactions."""
+    monkeypatch.setattr("pgsluice.capture.child.start_child", ForkedCapture)
+    shop = database(servers(12))
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)")
+    common = {"dsn": shop.dsn, "slot": shop.name, "spool": tmp_path / "spool"}
+    first, second = (
+        CaptureKeeper(
+            SourceOptions.model_validate(
+                {**common, "subscription": table, "table": f"public.{table}"}
+            )
+        )
+        for table in ("t", "u")
+    )
+    try:
+        first.publish()
+        first.wait_for_spool()
+        with shop.connect() as writer:
+            writer.execute("BEGIN; INSERT INTO u VALUES (1)")
+            second.publish()
+            with beside(lambda _: second.connect_behind_publications()) as beginning:
+                await_that(
+                    lambda: not beginning.is_alive() or bool(shop.execute(_WAITS_FOR_WRITERS))
+                )
+                assert beginning.is_alive()
+                writer.execute("COMMIT")
+    finally:
+        second.close()
+        first.close()
+
+
+_WAITS_FOR_WRITERS = """
+SELECT 1 FROM pg_replication_slots WHERE temporary AND database = current_database()
+"""
 
 
 def test_a_query_is_not_told_of_a_configuration_that_it_does_not_have(tmp_path: Path) -> None:

@@ -132,7 +132,9 @@ class CaptureKeeper:
                 open.
             PgsluiceError: as :meth:`require` does.
         """
-        if not self._spool_is_older or self._is_registered() or self._belongs_to_configuration():
+        # A capture that this query began for a new spool connected behind its publications.
+        is_first = self._process is not None and not self._spool_is_older
+        if is_first or self._is_registered() or self._belongs_to_configuration():
             return
         source = self._config.source
         with connect_sql(
