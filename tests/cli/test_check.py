@@ -207,10 +207,14 @@ def test_an_updated_table_without_identity_under_a_publication_of_the_users(
 def test_columns_that_differ_only_in_case(
     shop: Database, pgsluice: Command, write_config: WriteConfig
 ) -> None:
-    shop.execute('CREATE TABLE c (id int PRIMARY KEY, "A" int, a int)')
+    """The test's server has the locale C, whose lower() changes only ASCII."""
+    for name, upper in (("c", "A"), ("d", "Ä")):
+        lower = upper.lower()
+        shop.execute(f'CREATE TABLE {name} (id int PRIMARY KEY, "{upper}" int, "{lower}" int)')
     outcome = pgsluice("check", write_config(shop.dsn))
     assert outcome.code == 1
     assert "error   column names: table public.c: the columns A and a differ only" in outcome.out
+    assert "error   column names: table public.d: the columns Ä and ä differ only" in outcome.out
 
 
 def test_a_publication_that_may_be_misspelt(

@@ -110,8 +110,10 @@ def check_keys(facts: SourceFacts) -> Iterator[Finding]:
         else:
             yield warning(
                 "key",
-                f"{what} has no unique index: if two rows have the same key, the copy or the merge"
-                " that finds them parks the table",
+                f"{what} has no unique index that is valid and NOT DEFERRABLE (rows can share a "
+                "deferrable key within a transaction), without WHERE, and on columns that are NOT "
+                "NULL: if two rows have the same key, the copy or the merge that finds them parks "
+                "the table",
                 "\n".join(_unique_statements(key)),
             )
 

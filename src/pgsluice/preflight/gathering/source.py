@@ -31,7 +31,7 @@ from pgsluice.catalog.visibility import counts_as_standby
 from pgsluice.config import Config, SourceConfig
 from pgsluice.config.validation_errors import nearest
 from pgsluice.definitions.published import PublishedBy, PublishedRelation
-from pgsluice.definitions.source_tables import SourceCatalog
+from pgsluice.definitions.source_tables import SourceCatalog, SourceTable
 from pgsluice.errors import ConfigError, PgsluiceError, SourceRefused, TableError
 from pgsluice.preflight.facts import (
     ColumnType,
@@ -88,12 +88,6 @@ SELECT 'the CONNECTION LIMIT of database ' || datname,
 FROM r, d WHERE datconnlimit >= 0 AND NOT rolsuper
 """
 
-_SAME_NAMES = """
-SELECT a.attrelid, string_agg(a.attname, ' and ' ORDER BY a.attnum)
-  FROM pg_attribute a
- WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
- GROUP BY a.attrelid, lower(a.attname) HAVING count(*) > 1
-"""
 _INSERTS = frozenset({"insert", "truncate"})
 _ALL_ACTIONS = _INSERTS | {"update", "delete"}
 
@@ -152,7 +146,7 @@ def gather_source(config: Config, spool: SpoolFacts) -> SourceFacts:
             replication=ReplicationFacts(),
             slot=slot_info(connection, source.slot),
             publications=publications,
-            tables=_tables(connection, published, sent),
+            tables=_tables(connection, published, sent, catalog),
             rights=_rights(connection, config, catalog, published, names),
             column_types=_column_types(connection, published, sent) if source.binary else None,
             catalog=catalog,
@@ -277,13 +271,12 @@ def _column_types(
 
 
 def _tables(
-    connection: Connection, published: Sequence[UserTable], sent: Sent | None
+    connection: Connection,
+    published: Sequence[UserTable],
+    sent: Sent | None,
+    catalog: SourceCatalog,
 ) -> tuple[PublishedTable, ...]:
     """Facts of the published tables."""
-    same_names: defaultdict[int, list[str]] = defaultdict(list)
-    oids = [table.oid for table in published]
-    for oid, names in connection.execute(_SAME_NAMES, [oids]):
-        same_names[int(oid)].append(names)
     unique = unique_indexes(
         connection, [table.oid for table in published if not table.is_partition]
     )
@@ -297,11 +290,20 @@ def _tables(
             is_full=table.replica_identity == "f",
             has_key=bool(table.primary_key or table.identity_key),
             sends_updates=bool(actions & {"update", "delete"}),
-            same_names=tuple(sorted(same_names[table.oid])),
+            same_names=_same_names(catalog.tables.get(table.oid)),
             unique=unique[table.oid][0] if table.oid in unique else None,
         )
 
     return tuple(facts(table) for table in published)
+
+
+def _same_names(table: SourceTable | None) -> tuple[str, ...]:
+    """The columns whose names differ only in case, as ``A and a``; the server folds only ASCII
+    under the locale C."""
+    by_name: defaultdict[str, list[str]] = defaultdict(list)
+    for column in table.columns if table is not None else ():
+        by_name[column.name.casefold()].append(column.name)
+    return tuple(sorted(" and ".join(names) for names in by_name.values() if len(names) > 1))
 
 
 def _rights(
