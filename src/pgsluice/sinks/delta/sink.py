@@ -13,6 +13,7 @@ from pgsluice.sinks.delta.keeping import DeltaHistoryHandle, DeltaLogHandle
 from pgsluice.sinks.delta.log.features import (
     has_rules_of_others,
     refuse_partitioned,
+    refuse_renamed_columns,
     was_merged_on_read,
 )
 from pgsluice.sinks.delta.log.reading import newest_snapshot
@@ -88,6 +89,8 @@ class DeltaSink:
         is_ruled = is_there and way == "on_write" and has_rules_of_others(snapshot)
         if is_ruled and (snapshot.layout.partition_by or self.partition_by.get(table.title)):
             refuse_partitioned(snapshot, table.title)
+        if is_ruled:
+            refuse_renamed_columns(snapshot, table.title)
         kind = RuledHandle if is_ruled else DeltaHandle
         return kind(self, table, identity, snapshot, way)
 

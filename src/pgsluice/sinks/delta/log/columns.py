@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ from pgsluice.sinks.target import refuse_other_case
 from pgsluice.types.nested.variants import ARROW as VARIANT
 from pgsluice.types.nested.variants import STORED
 
+GENERATED = "delta.generationExpression"
+"""The metadata of a column that Delta computes from others."""
 NAIVE_TIMESTAMPS, VARIANTS = "timestampNtz", "variantType"
 _FEATURES = {
     NAIVE_TIMESTAMPS: TableFeatures.TimestampWithoutTimezone,
@@ -30,6 +33,19 @@ _FEATURES = {
 def existing_schema(handle: DeltaTable) -> pa.Schema:
     """The columns of an open Delta table as Arrow fields, VARIANT as its Arrow type."""
     return arrow_schema(handle.schema())
+
+
+def written_schema(handle: DeltaTable, given: Sequence[str]) -> pa.Schema:
+    """The columns of an open Delta table without generated ones that are not given: deltalake
+    computes them."""
+    generated = GENERATED.encode()
+    return pa.schema(
+        [
+            field
+            for field in existing_schema(handle)
+            if field.name in given or generated not in (field.metadata or {})
+        ]
+    )
 
 
 def arrow_schema(schema: DeltaSchema) -> pa.Schema:
@@ -72,18 +88,32 @@ def _delta_field(field: pa.Field, table: str) -> DeltaField:
     return converted
 
 
-def schema_string(schema: pa.Schema) -> str:
-    """Columns as in a ``metaData`` action.
+def schema_string(schema: pa.Schema, before: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Columns as in a ``metaData`` action; those that the action ``before`` has keep their metadata
+    (comments, rules and marks of others).
 
     deltalake reads a VARIANT as a struct of two byte strings, and writes such a struct back as one.
     """
     text = DeltaSchema.from_arrow(schema).to_json()
-    return json.dumps(json.loads(text, object_hook=_variant_or_same))
+    parsed = json.loads(text, object_hook=_variant_or_same)
+    had = column_metadata(before)
+    for field in parsed["fields"]:
+        field["metadata"] = had.get(field["name"], field["metadata"])
+    return json.dumps(parsed)
 
 
-def delta_schema(schema: pa.Schema) -> DeltaSchema:
-    """Columns of Arrow types as the schema that deltalake writes."""
-    return DeltaSchema.from_json(schema_string(schema))
+def column_metadata(action: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The metadata of each column in a ``metaData`` action."""
+    fields = json.loads(action["schemaString"])["fields"] if action else []
+    return {field["name"]: field.get("metadata") or {} for field in fields}
+
+
+def delta_schema(
+    schema: pa.Schema, before: Mapping[str, Any] = MappingProxyType({})
+) -> DeltaSchema:
+    """Columns of Arrow types as the schema that deltalake writes; arguments as of
+    :func:`schema_string`."""
+    return DeltaSchema.from_json(schema_string(schema, before))
 
 
 def as_stored(rows: pa.Table) -> pa.Table:
@@ -107,8 +137,7 @@ _VARIANT_AS_STRUCT = {
 
 def comments_of(metadata: Mapping[str, Any]) -> TableComments:
     """The comments of a table and its columns, from its ``metaData`` action."""
-    fields = json.loads(metadata["schemaString"])["fields"]
-    columns = {field["name"]: (field.get("metadata") or {}).get("comment") for field in fields}
+    columns = {name: had.get("comment") for name, had in column_metadata(metadata).items()}
     return TableComments(
         metadata.get("description") or "",
         {name: text for name, text in columns.items() if text},

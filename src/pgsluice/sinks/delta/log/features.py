@@ -17,15 +17,16 @@ import pyarrow as pa
 from pgsluice.errors import TableError
 from pgsluice.hints import copy_again
 from pgsluice.sinks.delta.log.columns import (
+    GENERATED,
     NAIVE_TIMESTAMPS,
     VARIANTS,
-    comments_of,
+    column_metadata,
     features_of,
     schema_string,
-    with_comments,
 )
 from pgsluice.sinks.delta.log.layout import with_layout
 from pgsluice.sinks.delta.log.snapshot import DeltaSnapshot
+from pgsluice.sinks.joined_columns import another_target
 from pgsluice.sinks.lake.layout.layout import Layout
 
 VECTORS = "deletionVectors"
@@ -33,6 +34,7 @@ _PROPERTY = "delta.enableDeletionVectors"
 _OURS = "pgsluice.merge"
 """The property of a table that has deletion vectors because of ``merge``."""
 _CONSTRAINT = "delta.constraints."
+_MAPPING = "column mapping"
 # Features that a writer version without a list of features had, by the first such version.
 _OF_OLD_WRITERS = (
     (2, "appendOnly"),
@@ -68,9 +70,10 @@ def has_rules_of_others(snapshot: DeltaSnapshot) -> bool:
     return bool(_unknown_rules(snapshot)) or has_change_data_feed(snapshot)
 
 
-def has_constraints(snapshot: DeltaSnapshot) -> bool:
-    """Whether the table has constraints, which each row has to fulfil."""
-    return any(name.startswith(_CONSTRAINT) for name in snapshot.configuration)
+def has_row_rules(snapshot: DeltaSnapshot) -> bool:
+    """Whether the table has constraints or rules for columns, which each row has to fulfil."""
+    has_constraints = any(name.startswith(_CONSTRAINT) for name in snapshot.configuration)
+    return has_constraints or bool(_column_rules(snapshot.metadata["schemaString"]))
 
 
 def has_change_data_feed(snapshot: DeltaSnapshot) -> bool:
@@ -118,6 +121,47 @@ def refuse_partitioned(snapshot: DeltaSnapshot, table: str) -> None:
     )
 
 
+def refuse_renamed_columns(snapshot: DeltaSnapshot, table: str) -> None:
+    """Refuse a table whose columns have other names in its files, which only deltalake knows.
+
+    Raises:
+        TableError: there is such a column.
+    """
+    for name, metadata in column_metadata(snapshot.metadata).items():
+        if metadata.get("delta.columnMapping.physicalName", name) != name:
+            raise TableError(
+                f"column {name!r} of the Delta table at {snapshot.folder.uri} has another name in "
+                "the table's files (column mapping), which pgsluice does not support",
+                hint=another_target(table),
+                table=table,
+                location=snapshot.folder.uri,
+            )
+
+
+def keeps_columns(snapshot: DeltaSnapshot, schema: pa.Schema, table: str) -> bool:
+    """Whether a table has just these columns, and perhaps generated ones of others.
+
+    Raises:
+        TableError: it has other columns, and rules that would be lost with the new ones.
+    """
+    had = column_metadata(snapshot.metadata)
+    more = [name for name in had if GENERATED in had[name] and name not in schema.names]
+    if {field for field in snapshot.schema if field.name not in more} == {*schema}:
+        return True
+    rules = [f"the generated column {name!r}" for name in more]
+    rules += [rule for rule in _demands(snapshot) if rule == _MAPPING]
+    if rules:
+        raise TableError(
+            f"the Delta table at {snapshot.folder.uri} has {rules[0]}, which it would lose with "
+            f"the new columns of table {table}",
+            hint=f"remove {rules[0]} from the Delta table, and copy the table: "
+            f"{copy_again(table)}; or {another_target(table)}",
+            table=table,
+            location=snapshot.folder.uri,
+        )
+    return False
+
+
 def _unknown_rules(snapshot: DeltaSnapshot) -> list[str]:
     """The table's rules that our commits do not support."""
     features = {
@@ -138,7 +182,7 @@ def _demands(snapshot: DeltaSnapshot) -> Iterator[str]:
         if name.startswith(_CONSTRAINT):
             yield f"a constraint ({name.removeprefix(_CONSTRAINT)})"
         if name == "delta.columnMapping.mode" and value != "none":
-            yield "column mapping"
+            yield _MAPPING
     yield from _column_rules(snapshot.metadata["schemaString"])
 
 
@@ -149,7 +193,7 @@ def _column_rules(schema: str) -> tuple[str, ...]:
         f"a rule for column {column['name']!r} ({name})"
         for column in json.loads(schema)["fields"]
         for name in column.get("metadata") or {}
-        if name in ("delta.invariants", "delta.generationExpression")
+        if name in ("delta.invariants", GENERATED)
     )
 
 
@@ -166,7 +210,7 @@ def definition(
 
     Args:
         snapshot: the table, or the place for a new one; its existing definition is kept.
-        schema: the new columns, in Delta's types; comments of existing ones are kept. None: the
+        schema: the new columns, in Delta's types; metadata of existing ones is kept. None: the
             existing columns.
         layout: which rows share files from now on.
         properties: the properties of a new table.
@@ -176,8 +220,7 @@ def definition(
     metadata = snapshot.metadata
     columns = metadata.get("schemaString")
     if schema is not None:
-        comments = comments_of(metadata).columns if metadata else {}
-        columns = with_comments(schema_string(layout.with_parts(schema)), comments)
+        columns = schema_string(layout.with_parts(schema), metadata)
     if not metadata:
         metadata = {
             "id": str(uuid.uuid4()),

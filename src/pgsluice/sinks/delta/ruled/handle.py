@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
@@ -33,7 +33,7 @@ from pgsluice.sinks.delta.handle import DeltaHandle
 from pgsluice.sinks.delta.log import columns, commit_marker
 from pgsluice.sinks.delta.log.commit import as_text
 from pgsluice.sinks.delta.log.durability import settle_through
-from pgsluice.sinks.delta.log.features import has_constraints
+from pgsluice.sinks.delta.log.features import has_row_rules, keeps_columns
 from pgsluice.sinks.delta.log.reading import newest_snapshot, newest_version
 from pgsluice.sinks.delta.ruled.merge import (
     merge,
@@ -41,7 +41,7 @@ from pgsluice.sinks.delta.ruled.merge import (
     refuse_shared,
     writer_properties,
 )
-from pgsluice.sinks.joined_columns import with_all_columns
+from pgsluice.sinks.joined_columns import another_target, with_all_columns
 from pgsluice.sinks.lake import staging
 from pgsluice.sinks.lake.copied_rows import altered_rows, altered_schema, fitting_rows
 from pgsluice.sinks.lake.data_files import numbered_rows
@@ -49,11 +49,15 @@ from pgsluice.sinks.lake.edit import bytes_of
 from pgsluice.sinks.lake.snapshot import NewFile
 from pgsluice.sinks.lake.staging import TARGET_FILE_BYTES
 from pgsluice.sinks.opened_table import target_trouble
+from pgsluice.stores.contract import Folder
 
 MANY_SMALL_FILES = 8
 
 _STORE = re.compile(
     r"Generic (?!DeltaTable\b)\w+ error|lacked (the necessary privileges|valid authentication)"
+)
+_UNSUPPORTED = re.compile(
+    r"Unsupported table features|table is append-only|is not supported for write operation"
 )
 _MISSING = "not found"
 _NUMBER = re.compile(r"\(os error (\d+)\)")
@@ -165,7 +169,8 @@ class RuledHandle(DeltaHandle):
         may_append = not net.key or (net.only_new and self._sink.foreign_writes == "park")
         if net.truncated or may_append:
             mode: Literal["overwrite", "append"] = "overwrite" if net.truncated else "append"
-            rows = columns.as_stored(with_all_columns(net.rows, columns.existing_schema(delta)))
+            wanted = columns.written_schema(delta, net.rows.schema.names)
+            rows = columns.as_stored(with_all_columns(net.rows, wanted))
             write_deltalake(
                 delta,
                 rows,
@@ -186,51 +191,40 @@ class RuledHandle(DeltaHandle):
         return {}
 
     def _replace(self, schema: pa.Schema, staged: Sequence[StagedRows], position: Lsn) -> Applied:
-        """Make staged files the whole content. If the table has constraints, deltalake writes their
-        rows again, since it checks only rows that it writes."""
-        files = staging.staged_files(staged)
+        """Make staged files the whole content. If rows have to fulfil rules, deltalake writes them
+        again, since it checks only rows that it writes."""
+        files, old = staging.staged_files(staged), self._snapshot
+        is_same = keeps_columns(old, schema, self._table.title)
         feature = self._opened()
         self._write(lambda: columns.list_features(feature, schema))
         delta, commit = self._opened(), self._marked(position)
-        if has_constraints(self._snapshot):
-            self._write(lambda: self._write_checked(delta, files, schema, commit))
-            staging.discard(self._snapshot.folder, staged)
+        delta_schema = columns.delta_schema(schema, old.metadata)
+        if has_row_rules(old):
+            stored = pa.schema(delta_schema.to_arrow())
+            rows = _stored_rows(old.folder, files, schema, stored)
+            self._write(
+                lambda: write_deltalake(
+                    delta,
+                    pa.RecordBatchReader.from_batches(stored, rows),
+                    mode="overwrite",
+                    schema_mode=None if is_same else "overwrite",
+                    target_file_size=TARGET_FILE_BYTES,
+                    writer_properties=writer_properties(stored),
+                    commit_properties=commit,
+                )
+            )
+            staging.discard(old.folder, staged)
             self._bytes_written = bytes_of(self._snapshot.files.values())
         else:
-            actions, delta_schema = _added(files), columns.delta_schema(schema)
+            actions = _added(files)
             self._write(
                 lambda: delta.create_write_transaction(
                     [*actions], "overwrite", delta_schema, commit_properties=commit
                 )
             )
             self._bytes_written = bytes_of(files)
-        rows = sum(part.rows for part in staged)
-        return Applied(version=self.version, rows_inserted=rows, bytes_written=self._bytes_written)
-
-    def _write_checked(
-        self,
-        delta: DeltaTable,
-        files: Sequence[NewFile],
-        schema: pa.Schema,
-        commit: CommitProperties,
-    ) -> None:
-        folder = self._snapshot.folder
-        stored = columns.as_stored(schema.empty_table()).schema
-        batches = (
-            batch
-            for file in files
-            for _, rows in numbered_rows(folder, file, BitMap(), schema)
-            for batch in columns.as_stored(rows).cast(stored).to_batches()
-        )
-        write_deltalake(
-            delta,
-            pa.RecordBatchReader.from_batches(stored, batches),
-            mode="overwrite",
-            schema_mode="overwrite",
-            target_file_size=TARGET_FILE_BYTES,
-            writer_properties=writer_properties(stored),
-            commit_properties=commit,
-        )
+        count = sum(part.rows for part in staged)
+        return Applied(version=self.version, rows_inserted=count, bytes_written=self._bytes_written)
 
     def _write(self, write: Callable[[], object]) -> None:
         """Run one commit, and raise Overtaken if another one came first.
@@ -245,7 +239,8 @@ class RuledHandle(DeltaHandle):
         try:
             is_made = write() is not False
         except (DeltaError, OSError, ValueError) as error:
-            if isinstance(error, CommitFailedError) or newest_version(folder) >= version:
+            is_race = isinstance(error, CommitFailedError) and not _UNSUPPORTED.search(str(error))
+            if is_race or newest_version(folder) >= version:
                 raise Overtaken(
                     f"another commit came first in {self._table.title}", table=self._table.title
                 ) from None
@@ -265,6 +260,15 @@ class RuledHandle(DeltaHandle):
             custom_metadata=commit_marker.information(self._identity, position),
             max_commit_retries=0,
         )
+
+
+def _stored_rows(
+    folder: Folder, files: Sequence[NewFile], schema: pa.Schema, stored: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """All rows of files in these columns, in the types that deltalake takes."""
+    for file in files:
+        for _, rows in numbered_rows(folder, file, BitMap(), schema):
+            yield from columns.as_stored(rows).cast(stored).to_batches()
 
 
 def _added(files: Sequence[NewFile]) -> list[AddAction]:
@@ -293,6 +297,13 @@ def _without_rows(error: Exception, table: str, uri: str) -> Exception:
             " one of its constraints",
             hint="remove the constraint from the Delta table; then copy the table: "
             f"{copy_again(table)}. The copy allows NULL in all columns but the key's",
+            table=table,
+        )
+    if _UNSUPPORTED.search(text):
+        return TableError(
+            f"deltalake does not write the Delta table at {uri}: {text}",
+            hint=f"remove this rule from the Delta table, and copy the table: {copy_again(table)}; "
+            f"or {another_target(table)}",
             table=table,
         )
     if "\n" in text:

@@ -28,7 +28,7 @@ from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProp
 from pgsluice.changes.net import NetChanges
 from pgsluice.changes.rekeyed import columns_of_sources, resolve_rekeyed
 from pgsluice.changes.unique import UnprovedKeys
-from pgsluice.sinks.delta.log.columns import as_stored, existing_schema
+from pgsluice.sinks.delta.log.columns import as_stored, existing_schema, written_schema
 from pgsluice.sinks.lake.data_files import dead_rows, rows_at
 from pgsluice.sinks.lake.keys.entries import Hits
 from pgsluice.sinks.lake.merge.key_scan import KeyScan
@@ -64,6 +64,8 @@ def merge(handle: DeltaTable, net: NetChanges, commit: CommitProperties) -> dict
     }
     if not updates:  # only key columns: a row that is there is counted, too
         updates = {quoted(net.key[0]): f"s.c{column_index[net.key[0]]}"}
+    computed = {*existing_schema(handle).names} - {*written_schema(handle, names).names}
+    updates |= {quoted(name): "NULL" for name in computed}
     inserts = {quoted(name): f"s.c{i}" for i, name in enumerate(names)}
     # streamed_exec=False: the source is in memory anyway, and deltalake then skips files of
     # the target by the source's smallest and largest key, which it prints as literals.
