@@ -1,7 +1,12 @@
 """Partitions that make room for new ones with the same keys: DROP, DETACH and TRUNCATE send no
-changes for their rows, and what follows comes before a look at the catalog. In every mode."""
+changes for their rows, and what follows comes before a look at the catalog. In every mode, and in
+every version of the targets of current rows."""
 
 from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+from pathlib import Path
 
 import pytest
 from tests.support.databases import MakeDatabase
@@ -11,6 +16,7 @@ from tests.support.partition_cases import publish_via_root
 from tests.support.pipeline import MakePipeline
 
 from pgsluice.subscription.verify import Verification, verify
+from pgsluice.verification import DeltaRows
 
 NEW = "CREATE TABLE {t}_new PARTITION OF {t} FOR VALUES FROM (100) TO (200)"
 CHANGES = {
@@ -33,6 +39,15 @@ CHANGES = {
     ),
     "emptied": ("TRUNCATE {t}_2", "INSERT INTO {t} VALUES (100, 1), (110, 2)"),
 }
+ON_WRITE = """
+[[subscription]]
+name = "on_write"
+[subscription.sink]
+type = "delta"
+path = "{lake}-on_write/{{schema}}/{{table}}"
+merge = "on_write"
+history_retention = "1h"
+"""
 
 pytestmark = pytest.mark.usefixtures("local_spark")
 
@@ -54,7 +69,8 @@ def test_inserts_of_keys_whose_rows_have_gone_unseen(
     if is_via_root:
         publish_via_root(shop, CHANGES)
     one = pipeline(shop)
-    one.write(other_modes(one))
+    one.sink_options = ', merge = "on_read", history_retention = "1h"'
+    one.write(other_modes(one) + ON_WRITE.format(lake=one.lake_uri))
     one.once()
     shop.execute(*(text.format(t=t) for t, texts in CHANGES.items() for text in texts))
     one.once()
@@ -64,3 +80,14 @@ def test_inserts_of_keys_whose_rows_have_gone_unseen(
         for each in verify(one.config, subscription, Verification()):
             assert each.comparison is not None, each
             assert each.comparison.equal, each
+    for lake, t in product(("lake", "lake-on_write"), CHANGES):
+        assert_unique_in_all_versions(one.folder / lake / "public" / t)
+
+
+def assert_unique_in_all_versions(target: Path) -> None:
+    newest = DeltaRows(target).version
+    assert newest > 0
+    for version in range(newest + 1):
+        read = DeltaRows(target, version).batches(["id"])
+        keys = Counter(key for batch in read for key in batch.column("id").to_pylist())
+        assert set(keys.values()) == {1}, f"{target.name}, version {version}: {keys}"

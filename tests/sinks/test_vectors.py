@@ -23,6 +23,7 @@ from pyroaring import BitMap
 from tests.sinks.cached_files import key_files
 
 from pgsluice import failpoints
+from pgsluice.changes.net import put_rows
 from pgsluice.config import parse_sink
 from pgsluice.errors import Failure, PgsluiceError, Remedy, TableError, TargetUnreachable
 from pgsluice.lsn import Lsn
@@ -325,6 +326,24 @@ def test_a_copy_makes_the_key_files_that_its_first_batch_needs(
         "no data file was read for its keys"
     )
     assert rows_of(sink) == [row(1), row(2, 5), row(3)]
+
+
+def test_new_keys_that_are_looked_for_have_key_files_where_merges_write_files(
+    sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No batch of inserts only reads the keys of a file that an earlier one has read."""
+    sink = replace(sink, merge="on_write")
+    load(sink, row(1), row(2))
+    apply(sink, changes(position=110).insert(row(3)), 110)
+    assert key_files(Path(f"{sink.cache_dir}")) == {}, "nothing was looked for"
+    for number in (4, 5):
+        made = key_files(Path(f"{sink.cache_dir}"))
+        monkeypatch.setattr("pgsluice.sinks.lake.keys.index.OPENED", OpenFiles(Sidecar))
+        [new] = batches(row(number))
+        writer_of(sink).apply(put_rows(new, TABLE.key), Lsn(100 + 10 * number))
+        assert len(key_files(Path(f"{sink.cache_dir}"))) == number - 1
+        assert made.items() <= key_files(Path(f"{sink.cache_dir}")).items()
+    assert rows_of(sink) == [row(number) for number in range(1, 6)]
 
 
 @pytest.mark.parametrize("harm", ["lost", "cut", "wrong byte"])

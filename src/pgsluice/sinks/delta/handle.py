@@ -402,9 +402,10 @@ class DeltaHandle(TableHandle):
         )
 
     def _keys_of(self, net: NetChanges) -> FindsKeys:
-        """Finds the rows of changes. A table that is merged on write gets new files with each
-        batch, so an index of its rows would be used only once."""
-        if self._is_merged_on_read:
+        """Finds the rows of changes. If a table that is merged on write gets new files with a
+        batch, an index of its rows would be used only once."""
+        keeps_files = not net.only_new and not len(net.deletes) and bool(net.inserted.all())
+        if self._is_merged_on_read or keeps_files:
             self._index = self._index_of(net)
             return self._index
         whole, schema = net.whole_rows, self._snapshot.schema

@@ -29,6 +29,7 @@ class TableWork:
         copy_number: the copy number that the target has to have.
         oids: the relations with changes: the table, or leaf partitions of it.
         is_complete: the publications send inserts, updates, deletes and truncates of the table.
+        is_partitioned: rows may be gone without a change: DROP and DETACH of a partition send none.
         is_key_proved: see :func:`pgsluice.schema_rules.known.is_key_proved`.
         leaves: the leaf partitions that the server sent at the last catalog refresh; empty:
             unknown.
@@ -55,6 +56,7 @@ class TableWork:
     copy_number: int
     oids: tuple[int, ...]
     is_complete: bool = False
+    is_partitioned: bool = False
     is_key_proved: bool = True
     known: KnownColumns | None = None
     alter_facts: str = ""

@@ -143,6 +143,7 @@ def table_work(
         copy_number=table.copy_number,
         oids=tuple(sorted(changed)),
         is_complete=sends_every_change(table.source.fingerprint),
+        is_partitioned=looked is not None and looked.filenodes.keys() != {oid},
         is_key_proved=is_key_proved(table.source.fingerprint, table.applied_through),
         known=known_columns(table.source.fingerprint),
         looked_through=record.looked_through,

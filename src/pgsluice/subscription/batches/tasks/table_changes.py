@@ -155,6 +155,8 @@ class TableChanges:
             truncates=truncates.whole,
             times=times,
         )
+        if self.work.is_partitioned:
+            net = replace(net, only_new=False)
         if deleted_column is None or times is None:
             return net
         if net.whole_rows is not None:
