@@ -237,6 +237,7 @@ def forget_subscription(place: SpoolPlace, name: str) -> None:
         folder_of(place).delete(f"{ACTIVE_RUNS}/{name}.json")
         shutil.rmtree(folder, ignore_errors=True)
     else:
+        (folder / REGISTERED[0]).unlink(missing_ok=True)  # with it, a reader misses the record
         shutil.rmtree(folder)
 
 

@@ -125,10 +125,15 @@ class Spool:
     def chain_start(self) -> ChainStart | None:
         """Where the chain starts; None while the spool is an intent. Raises SpoolError if the file
         is damaged, or missing although something was received."""
-        start = self.read_state(
-            START, lambda raw: ChainStart(Lsn.parse(raw["registered"]), Lsn.parse(raw["floor"]))
-        )
-        if start is None and self.has_frontier_file():
+
+        def read() -> ChainStart | None:
+            return self.read_state(
+                START, lambda raw: ChainStart(Lsn.parse(raw["registered"]), Lsn.parse(raw["floor"]))
+            )
+
+        start = read()
+        # Capture may have written both files since we looked, the start first.
+        if start is None and self.has_frontier_file() and (start := read()) is None:
             raise missing(self.place.named(START))
         return start
 

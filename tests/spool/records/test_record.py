@@ -36,7 +36,9 @@ from pgsluice.spool import (
     find_record,
 )
 from pgsluice.spool.formats import decode_json, encode_json
+from pgsluice.spool.layout import forget_subscription
 from pgsluice.spool.records.codec import RecordBuilder, encode_change
+from pgsluice.stores.spool_place import SpoolPlace
 
 LSNS = st.integers(0, 2**63 - 1).map(Lsn)
 FEW_LSNS = st.integers(0, 3).map(Lsn)  # few, so that many are equal
@@ -325,6 +327,39 @@ def test_a_reader_beside_the_owner_sees_only_saved_records(tmp_path):
         seen = read.position
         assert child.exitcode in (None, 0)
     child.join()
+
+
+def test_a_reader_beside_what_registers_and_drops_finds_the_record_or_none(tmp_path):
+    child = CHILDREN.Process(target=register_and_drop, args=(tmp_path,))
+    child.start()
+    while child.exitcode is None:
+        assert find_record(tmp_path, "lake") in (None, a_record())
+    assert child.exitcode == 0
+
+
+def register_and_drop(path: Path) -> None:
+    """Runs in the child process."""
+    for _ in range(2000):
+        RecordStore.create(path, a_record())
+        forget_subscription(SpoolPlace.of(path), "lake")
+
+
+def test_a_reader_beside_the_first_capture_finds_a_start_or_none(tmp_path):
+    spools = [new_spool(tmp_path / f"{number}", None) for number in range(500)]
+    child = CHILDREN.Process(target=start_all, args=(tmp_path,))
+    child.start()
+    for spool in spools:
+        while spool.chain_start() is None:
+            assert child.exitcode in (None, 0)
+    child.join()
+
+
+def start_all(path: Path) -> None:
+    """Runs in the child process."""
+    for number in range(500):
+        spool = Spool.open(path / f"{number}")
+        spool.register_start(Lsn(1))
+        spool.write_frontier(Lsn(2))
 
 
 # Crashes

@@ -72,20 +72,25 @@ class RecordFileReader:
         """The last saved record, the same object if it has not changed; None before the
         subscription registered. Raises ForeignSpool if this version does not read the file's
         format, and SpoolError if the file cannot be read, or is damaged."""
-        try:
-            with self.path.open("rb", buffering=0) as file:
-                status = os.fstat(file.fileno())
-                seen = (status.st_ino, status.st_size, status.st_mtime_ns)
-                if seen != self._status:
-                    self._record = self._read(file)
-                    self._status = seen
-        except FileNotFoundError:
-            if any((self.path.parent / name).exists() for name in REGISTERED):
-                raise missing(str(self.path)) from None
-            self._status = self.content = self._record = None
-        except OSError as error:
-            raise spool_error(error, self.path) from error
-        return self._record
+        for is_last in (False, True):
+            try:
+                with self.path.open("rb", buffering=0) as file:
+                    status = os.fstat(file.fileno())
+                    seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+                    if seen != self._status:
+                        self._record = self._read(file)
+                        self._status = seen
+                    return self._record
+            except FileNotFoundError:
+                if not any((self.path.parent / name).exists() for name in REGISTERED):
+                    break
+                # It may have registered since we looked: then its record is there now.
+                if is_last:
+                    raise missing(str(self.path)) from None
+            except OSError as error:
+                raise spool_error(error, self.path) from error
+        self._status = self.content = self._record = None
+        return None
 
     def _read(self, file: FileIO) -> SubscriptionRecord:
         content, self.content = self.content, None
