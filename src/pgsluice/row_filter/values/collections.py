@@ -154,7 +154,8 @@ def read_array(text: str, element: Callable[[str], str]) -> str:
         raise not_exact("an array constant with explicit bounds", "Its bounds are not kept.")
     if not stripped.startswith("{"):
         raise bad('Array value must start with "{" or dimension information.')
-    return _printed(_nested(stripped, element, bad))
+    nested = _nested(stripped, element, bad)
+    return _printed(nested) if any(True for _ in _flat(nested)) else "{}"
 
 
 def _printed(nested: Value) -> str:
