@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from pgsluice.errors import SourceRefused
 from pgsluice.shown import shown
 
 
@@ -57,16 +58,9 @@ class PublishedRelation:
         return frozenset().union(*(publication.actions for publication in self.by))
 
 
-@dataclass(frozen=True, slots=True)
-class Disagreement:
-    """PostgreSQL's error for publications that send one table differently, and what to do."""
-
-    what: str
-    hint: str
-
-
-def disagreeing(relations: Iterable[PublishedRelation]) -> Disagreement | None:
-    """Why the walsender fails at each first change of a table; None if it does not.
+def disagreeing(relations: Iterable[PublishedRelation]) -> SourceRefused | None:
+    """PostgreSQL's error for publications that send one table differently, with what to do: the
+    walsender fails at each first change of the table. None if there is no such table.
 
     CREATE SUBSCRIPTION refuses most cases: fetch_relation_list() in subscriptioncmds.c. Source:
     check_and_init_gencol() and pgoutput_column_list_init() in pgoutput.c.
@@ -75,16 +69,16 @@ def disagreeing(relations: Iterable[PublishedRelation]) -> Disagreement | None:
         title = shown(f"{relation.namespace}.{relation.name}")
         where = f'for table "{title}" in different publications'
         if len({by.generated for by in relation.by} - {None}) > 1:
-            return Disagreement(
+            return SourceRefused(
                 f"cannot use different values of publish_generated_columns {where}",
-                "set publish_generated_columns alike in all publications of [source], or name "
+                hint="set publish_generated_columns alike in all publications of [source], or name "
                 "fewer of them",
             )
         lists = {None if by.columns is None or by.sends_all else by.columns for by in relation.by}
         if len(lists) > 1:
-            return Disagreement(
+            return SourceRefused(
                 f"cannot use different column lists {where}",
-                "give the table the same columns in all publications of [source], or name fewer "
-                "of them",
+                hint="give the table the same columns in all publications of [source], or name "
+                "fewer of them",
             )
     return None

@@ -144,7 +144,7 @@ def _refuse_disagreeing(sql: Connection, names: Collection[str]) -> None:
     sql.execute("SET lock_timeout = '5s'")
     with suppress(psycopg.errors.LockNotAvailable):
         if disagreement := disagreeing(relations_of(sql, names).values()):
-            raise SourceRefused(disagreement.what, hint=disagreement.hint)
+            raise disagreement
     sql.execute("SET lock_timeout = 0")
 
 
