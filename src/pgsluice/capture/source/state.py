@@ -26,7 +26,6 @@ from pgsluice.errors import (
     Gap,
     PublicationMissing,
     SlotLost,
-    SourceRefused,
     SourceUnreachable,
 )
 from pgsluice.hints import COPY_ALL_AGAIN

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pgsluice.definitions.text_rules import ANY_LOCALE, TextRules
 from pgsluice.row_filter import nodes as n
-from pgsluice.row_filter.catalog import BOOL, INT4, OID, builtins
+from pgsluice.row_filter.catalog import BOOL, INT4, INTERVAL, OID, TIMESTAMP, builtins
 from pgsluice.row_filter.kernels import KERNELS
 from pgsluice.row_filter.kernels.comparison import order_key
 from pgsluice.row_filter.kernels.kernel import Compute, Kernel, KnownResult, Refused, Site
@@ -42,7 +42,7 @@ from pgsluice.row_filter.plan.plans import (
     folded,
     on_column,
 )
-from pgsluice.row_filter.tree import columns_of, type_of
+from pgsluice.row_filter.tree import columns_of, functions_called, type_of, walk
 from pgsluice.row_filter.values import ELEMENTS, NAMES, VALUE_TYPES, CannotKnow, NotReadable, Value
 from pgsluice.row_filter.values.collections import PgArray
 
@@ -54,6 +54,9 @@ _ALIKE = (
     frozenset({"inet", "cidr"}),
     frozenset({"bit", "varbit"}),
 )
+_OVERLAPS = n.Function(2041, "overlaps(timestamp,timestamp,timestamp,timestamp)")
+_PLUS_INTERVAL = n.Function(2032, "timestamp_pl_interval(timestamp,interval)")
+_MOST_CALLS = 10
 
 
 class Planner:
@@ -179,6 +182,7 @@ class Planner:
         arguments: Sequence[n.Node],
         node: n.FunctionCall | n.OperatorCall,
     ) -> Plan:
+        function, arguments = _inlined(function, arguments)
         plans = [self.plan(argument) for argument in arguments]
         types = tuple(map(type_of, arguments))
         site = self._site(types, node.input_collation, plans, node.type_oid)
@@ -311,6 +315,30 @@ def _constant(node: n.Const) -> Constant:
         return Constant(value_type.parse(node.text))
     except NotReadable:
         raise Refused("the constant is not in the form that PostgreSQL prints") from None
+
+
+def _inlined(
+    function: n.Function, arguments: Sequence[n.Node]
+) -> tuple[n.Function, Sequence[n.Node]]:
+    """The call that the server makes of an OVERLAPS with intervals: the periods end at start +
+    interval. So the first error is that of the first period. The server does not do this if a
+    start, which the new call has twice, calls many functions (inline_function() in clauses.c)."""
+    if INTERVAL not in map(type_of, arguments) or not function.signature.startswith(
+        "overlaps(timestamp,"
+    ):
+        return function, arguments
+    periods = list[n.Node]()
+    for start, end in (arguments[:2], arguments[2:]):
+        if type_of(end) == INTERVAL:
+            if sum(_calls(node) for node in walk(start) if columns_of(node)) > _MOST_CALLS:
+                return function, arguments
+            end = n.FunctionCall(_PLUS_INTERVAL, (start, end), TIMESTAMP)
+        periods += (start, end)
+    return _OVERLAPS, periods
+
+
+def _calls(node: n.Node) -> int:
+    return len(functions_called(node)) + isinstance(node, n.MinMax)
 
 
 def _kernel(function: n.Function) -> Kernel:
