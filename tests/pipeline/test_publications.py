@@ -6,6 +6,7 @@ a native PostgreSQL subscription is the evaluate_filters of others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import Event
@@ -207,7 +208,10 @@ def _until(connection: psycopg.Connection[Any], question: str) -> None:
 
 
 def test_changed_publications_are_taken_over_when_that_is_asked_for(
-    database: MakeDatabase, pipeline: MakePipeline, caplog: pytest.LogCaptureFixture
+    database: MakeDatabase,
+    pipeline: MakePipeline,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """As by SIGHUP, which tests/pipeline/test_independent.py sends to the program."""
     shop = database()
@@ -257,6 +261,18 @@ def test_changed_publications_are_taken_over_when_that_is_asked_for(
         publishing(one, "CREATE PUBLICATION q FOR TABLE t1 WHERE (a > 5), t2;", lake=("q",))
         is_asked.set()
         one.wait_until(lambda: holds("t1", [6, 7, 9, 10]) and holds("t2", []))
+        # A file that cannot be read changes nothing; `pgsluice copy` says so, and copies.
+        (one.folder / "publications.sql").write_bytes(b"-- \xff")
+        assert run_command(["copy", str(one.path), "t1"]) == 0
+        (one.folder / "publications.sql").unlink()
+        assert run_command(["copy", str(one.path), "t1"]) == 0
+        said = capsys.readouterr().out
+        assert re.findall(r"keeps the settings that it has: .*publications\.sql (.*)", said) == [
+            "cannot be read: it is not text in UTF-8",
+            "cannot be read: No such file or directory",
+        ]
+        assert "the active run reloads" not in said
+        assert holds("t1", [6, 7, 9, 10])
 
 
 def test_a_mistake_in_the_statements_is_said_at_the_start(

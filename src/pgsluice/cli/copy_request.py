@@ -132,6 +132,13 @@ def _report_other_settings(config: Config, name: str) -> bool:
     found = difference(running.digests, digests(config))
     file = config.path.name
     if found.taken:
+        from pgsluice.publication import Statements
+
+        try:
+            Statements.read(config.publications)
+        except ConfigError as error:
+            say(f"the active run keeps the settings that it has: {error.what}")
+            return False
         say(f"the active run reloads {file} before it copies: {', '.join(found.taken)} changed")
     if found.left:
         say(words_of_left(found, file, running.read_at))

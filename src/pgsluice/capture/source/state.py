@@ -21,13 +21,7 @@ from pgsluice.catalog.publications.published import relations_of
 from pgsluice.catalog.server import SlotInfo, flush_lsn, server_info, slot_info
 from pgsluice.config import SourceConfig
 from pgsluice.definitions.published import disagreeing
-from pgsluice.errors import (
-    ForeignSource,
-    Gap,
-    PublicationMissing,
-    SlotLost,
-    SourceUnreachable,
-)
+from pgsluice.errors import ForeignSource, Gap, PublicationMissing, SlotLost, SourceUnreachable
 from pgsluice.hints import COPY_ALL_AGAIN
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql, source_errors
