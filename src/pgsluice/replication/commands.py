@@ -13,6 +13,7 @@ import re
 import select
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -42,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 _SILENCE_S = 60.0
 _POLL_MS = 200
-_LOG_BLOCKERS_AFTER_S = 5.0
+_NAME_BLOCKERS_EVERY_S = 5.0
 _COMMAND_ENDS = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 
 
@@ -216,12 +217,16 @@ class Walsender:
         failover: bool = False,
         timeout_s: float = 300,
         is_stopping: Callable[[], bool] = lambda: False,
+        name_blockers_to: Callable[[list[str]], None] = lambda blockers: None,
     ) -> CreatedSlot:
         """CREATE_REPLICATION_SLOT for pgoutput.
 
         An exported snapshot can be imported until the next command on this connection; sessions
         that imported it keep it. The server waits for all open writing transactions, which can take
         minutes. After a few seconds, these transactions are logged.
+
+        Args:
+            name_blockers_to: called every few seconds with the transactions that are waited for.
 
         Raises:
             SourceRefused: wal_level is too low, no slot is free, the name is taken, a privilege is
@@ -244,19 +249,23 @@ class Walsender:
             text += f" (SNAPSHOT '{'export' if export_snapshot else 'nothing'}'{options})"
         # Names of temporary slots are random: messages that come again would differ by them.
         doing = "creating a temporary slot" if temporary else f"creating slot {name!r}"
-        warn_at = time.monotonic() + _LOG_BLOCKERS_AFTER_S
+        named_at, level = time.monotonic(), logging.WARNING
 
-        def log_once_and_ask() -> bool:
-            nonlocal warn_at
-            if time.monotonic() >= warn_at:
-                warn_at = math.inf
-                self._log_blockers(doing)
+        def name_and_ask() -> bool:
+            nonlocal named_at, level
+            if time.monotonic() >= named_at + _NAME_BLOCKERS_EVERY_S:
+                with suppress(
+                    PgsluiceError
+                ):  # the command itself fails if the server has a problem
+                    if blockers := self._blockers():
+                        logger.log(level, "%s waits for the end of: %s", doing, "; ".join(blockers))
+                        level = logging.DEBUG  # a warning is logged once
+                        name_blockers_to(blockers)
+                named_at = time.monotonic()
             return is_stopping()
 
         try:
-            rows = self.command(
-                text, doing=doing, timeout_s=timeout_s, is_stopping=log_once_and_ask
-            )
+            rows = self.command(text, doing=doing, timeout_s=timeout_s, is_stopping=name_and_ask)
         except TimeoutError:
             if is_stopping():
                 self._cancel(doing)
@@ -279,14 +288,6 @@ class Walsender:
         except ValueError:
             raise odd_answer(doing, "its consistent point is not an LSN") from None
         return CreatedSlot(name, consistent_point, row.get("snapshot_name"))
-
-    def _log_blockers(self, doing: str) -> None:
-        try:
-            blockers = self._blockers()
-        except PgsluiceError:
-            return  # it is only a log line: the command itself fails if the server has a problem
-        if blockers:
-            logger.warning("%s waits for the end of: %s", doing, "; ".join(blockers))
 
     def _blockers(self) -> list[str]:
         with (

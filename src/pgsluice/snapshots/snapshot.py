@@ -97,12 +97,16 @@ def export_again(connection: Connection, snapshot: Snapshot) -> Snapshot:
 
 @contextmanager
 def temporary_snapshot(
-    dsn: str, timeout_s: float, is_stopping: Callable[[], bool] = lambda: False
+    dsn: str,
+    timeout_s: float,
+    is_stopping: Callable[[], bool] = lambda: False,
+    name_blockers_to: Callable[[list[str]], None] = lambda blockers: None,
 ) -> Iterator[Snapshot]:
     """The snapshot of a temporary slot, which is dropped at the end of the context.
 
     Creating the slot waits for all writing transactions that are open now. It is given up after
-    ``timeout_s``, with an error that names these transactions, or when ``is_stopping()`` is true.
+    ``timeout_s``, with an error that names these transactions, or when ``is_stopping()`` is true;
+    ``name_blockers_to`` gets them meanwhile.
 
     Raises:
         PgsluiceError: asked to stop.
@@ -116,7 +120,12 @@ def temporary_snapshot(
         timeline = connection.identify_system().timeline
         name = f"pgsluice_copy_{os.getpid()}_{secrets.token_hex(4)}"
         slot = connection.create_slot(
-            name, temporary=True, export_snapshot=True, timeout_s=timeout_s, is_stopping=is_stopping
+            name,
+            temporary=True,
+            export_snapshot=True,
+            timeout_s=timeout_s,
+            is_stopping=is_stopping,
+            name_blockers_to=name_blockers_to,
         )
         assert slot.snapshot_name is not None
         # Another command on this connection would end the snapshot, so none is sent.

@@ -47,6 +47,28 @@ def test_what_a_snapshot_waits_for_is_said_until_it_is_there(
     assert _waits_for(events) == "a snapshot, which follows the transactions open now"
 
 
+def test_what_a_snapshot_waits_for_is_named(database: MakeDatabase, tmp_path: Path) -> None:
+    """A prepared transaction has no session: without its name nobody finds it."""
+    shop = database()
+    events: list[MetricsEvent] = []
+    counts = CopyCounts("lake", tmp_path, events.append)
+    named = f"prepared transaction '{shop.name}' in {shop.name}"
+    deadline = time.monotonic() + HANGS_S
+
+    def is_stopping() -> bool:
+        return named in _waits_for(events) or time.monotonic() > deadline
+
+    shop.execute("CREATE TABLE t (a int)")
+    shop.execute(f"BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION '{shop.name}'")
+    with (
+        pytest.raises(PgsluiceError, match="asked to stop"),
+        new_snapshot(shop.dsn, counts, [TABLE], is_stopping),
+    ):
+        pass
+    assert _waits_for(events).startswith("a snapshot, which follows the end of: ")
+    assert named in _waits_for(events)
+
+
 def test_why_there_is_no_snapshot_is_said(database: MakeDatabase, tmp_path: Path) -> None:
     shop = database()
     events: list[MetricsEvent] = []

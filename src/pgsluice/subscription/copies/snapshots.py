@@ -21,6 +21,7 @@ from pgsluice.catalog.partitions.new_partitions import notices_partitions
 from pgsluice.catalog.publications.publications import unnoticed_publications
 from pgsluice.errors import SourceRefused, SourceUnreachable
 from pgsluice.replication import connect_sql
+from pgsluice.shown import first_names, shown
 from pgsluice.snapshots.snapshot import Snapshot, temporary_snapshot
 from pgsluice.subscription.base.received import Received, connect_behind_changes
 from pgsluice.subscription.copies.progress import CopyCounts
@@ -72,15 +73,21 @@ def new_snapshot(
         SourceRefused, SourceUnreachable: as :func:`pgsluice.snapshots.snapshot.temporary_snapshot`.
     """
 
+    waits_for = "a snapshot, which follows the transactions open now"
+
+    def name(blockers: list[str]) -> None:
+        nonlocal waits_for
+        waits_for = f"a snapshot, which follows the end of: {shown(first_names(blockers))}"
+
     def tend() -> bool:
         # Only now: a server that refuses at once, again and again, has nothing of these.
-        counts.wait(oids, "a snapshot, which follows the transactions open now")
+        counts.wait(oids, waits_for)
         counts.tend()  # or what is said would be taken for old
         return is_stopping()
 
     with ExitStack() as held:
         try:
-            snapshot = held.enter_context(temporary_snapshot(dsn, _SNAPSHOT_TIMEOUT_S, tend))
+            snapshot = held.enter_context(temporary_snapshot(dsn, _SNAPSHOT_TIMEOUT_S, tend, name))
         except (SourceRefused, SourceUnreachable) as error:
             counts.wait(oids, f"a snapshot; the last try failed: {error.what}")
             raise
