@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+import shutil
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from tests.pipeline.test_changelog import BIG, History, in_order, program
 from tests.support.databases import MakeDatabase
 from tests.support.histories import as_of, history_of
 from tests.support.local_spark import local_spark as local_spark
 from tests.support.pipeline import MakePipeline, Pipeline
+from tests.support.verifying import verify as verify_command
 
+from pgsluice.cli.app import run_command
 from pgsluice.subscription.verify import Verification, verify
 
 HISTORY = 'mode = "history"'
@@ -127,3 +131,40 @@ def test_changed_tables_have_whole_histories(
     with pytest.raises(Exception, match="p"):
         one.once()
     assert "in another mode" in str(one.table("p").error)
+
+
+def test_verify_counts_keys_whose_versions_overlap(
+    database: MakeDatabase, pipeline: MakePipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As earlier versions of pgsluice left them. A copy ends one of two open ones, but changes no
+    closed one."""
+    shop = database()
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    shop.execute("INSERT INTO t SELECT i, 'a' FROM generate_series(1, 3) i")
+    one = pipeline(shop)
+    one.write(HISTORY + '\n[subscription.rename]\n"public.t.id" = "number"')
+    one.once()
+    shop.execute("UPDATE t SET v = 'b'")
+    one.once()
+    code, results = verify_command(one, capsys)
+    assert (code, results["public.t"]["overlapping_keys"]) == (0, 0)
+
+    rows = one.rows("t")
+    versions = pa.Table.from_batches(rows.batches(rows.schema.names)).cast(rows.schema)
+    is_first = pa.compute.equal(versions["number"], 1)
+    twice = pa.compute.xor(is_first, versions["_is_current"])  # also the open ones of 2 and 3
+    write_deltalake(one.target("t"), versions.filter(twice), mode="append")
+    code, results = verify_command(one, capsys)
+    assert (code, results["public.t"]["overlapping_keys"]) == (1, 1)
+    assert results["public.t"]["extra_keys"] == [["2"], ["3"]]
+    code, results = verify_command(one, capsys, "--repair")
+    assert (code, results["public.t"]["overlapping_keys"]) == (1, 1)
+    assert results["public.t"]["is_copied"]
+
+    assert run_command(["verify", str(one.path)]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("public.t: VERSIONS OVERLAP of 1 key, and no copy mends closed ones")
+    assert f"pgsluice copy {one.path} public.t); current rows: equal at " in said
+    shutil.move(one.target("t"), one.folder / "old")
+    one.copy("t")
+    assert verify_command(one, capsys)[0] == 0

@@ -23,6 +23,7 @@ from pgsluice.lsn import Lsn
 from pgsluice.published.discovery import source_tables
 from pgsluice.published.publication_rules import PublicationRules
 from pgsluice.replication import source_errors
+from pgsluice.sinks.target import target_table
 from pgsluice.spool import Spool
 from pgsluice.spool.active_runs import ActiveRun
 from pgsluice.spool.layout import subscription_folder
@@ -37,6 +38,7 @@ from pgsluice.subscription.base.comparing import (
 )
 from pgsluice.subscription.base.options import begun_record, rejects_place, table_options
 from pgsluice.subscription.running.run import run
+from pgsluice.subscription.verifying.overlaps import overlapping_keys
 from pgsluice.subscription.verifying.standing import standing
 from pgsluice.verification import EVERYTHING, Comparison, Extent
 
@@ -57,6 +59,8 @@ class VerifiedTable:
         repaired_at: the position at which the target's rows that differed were read again.
         is_copied: the repair has read all rows again.
         not_repaired: why they were not, although this was asked for.
+        overlapping: the number of a history's keys with versions that overlap, which nothing mends;
+            0 for a sample.
     """
 
     subscription: str
@@ -69,13 +73,14 @@ class VerifiedTable:
     repaired_at: Lsn | None = None
     is_copied: bool = False
     not_repaired: str | None = None
+    overlapping: int = 0
 
     @property
     def is_failure(self) -> bool:
-        """Whether rows differ, or a published table could not be compared."""
+        """Whether rows differ, versions overlap, or a published table could not be compared."""
         if self.comparison is None:
             return self.is_published
-        return not self.comparison.equal and self.repaired_at is None
+        return bool(self.overlapping) or (not self.comparison.equal and self.repaired_at is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,36 +151,50 @@ def verify(
         by_oid = {table.facts.oid: table for table in published}
         targets, reading = table_options(subscription), subscription.sink.reading_options()
         rejects = rejects_place(config, subscription, spool.identity.spool_id)
+        is_whole = options.extent.sample >= 1
         idle = _IdleSessions(stand.sessions, len(stand.answer.tables))
 
         def one(item: tuple[int, StandingTable]) -> VerifiedTable:
             """Compare one table; a failure becomes its result."""
             oid, table = item
             comparison, reason, is_published = None, table.reason, table.is_published
+            overlapping, history = 0, targets.mode.history
             source = by_oid.get(oid)
             with idle.share() as sessions:
                 if reason is None and source is None:
                     reason, is_published = "not published; its target stays as it is", False
                 elif reason is None and source is not None:
                     try:
+                        rows = standing_rows(table, source, targets, reading)
                         comparison = compare_standing(
                             sessions[0],
                             source,
-                            standing_rows(table, source, targets, reading),
+                            rows,
                             targets,
                             max_keys=options.max_keys,
                             helpers=sessions[1:],
                             rejects=rejects.table().open_at(oid, stand.position) if rejects else (),
                             extent=options.extent,
                         )
+                        if history is not None and is_whole:
+                            key = target_table(source.facts, targets, source.columns).key
+                            overlapping = overlapping_keys(rows, key, history)
                     except Exception as error:  # one table's failure is no other's
                         reason = failure_reason(error)
-            name, at = subscription.name, stand.position
-            return VerifiedTable(name, table.title, at, comparison, reason, is_published, oid)
+            return VerifiedTable(
+                subscription.name,
+                table.title,
+                stand.position,
+                comparison,
+                reason,
+                is_published,
+                oid,
+                overlapping=overlapping,
+            )
 
         with ThreadPoolExecutor(len(stand.sessions)) as threads:
             results = list(threads.map(one, stand.answer.tables.items()))
-        at, is_whole = time.time(), options.extent.sample >= 1
+        at = time.time()
         equal = {
             result.oid: Verified(result.position, at)
             for result in results

@@ -1,8 +1,8 @@
 """``pgsluice verify``: compare tables with their targets at one position.
 
-The exit code is 0 if all tables are equal, and 1 if rows differ or a published table could not be
-compared. An active ``pgsluice run`` continues meanwhile; without one, this command applies the
-missing changes. With ``--repair``, repaired tables count as equal.
+The exit code is 0 if all tables are equal, and 1 if rows differ, versions of a history overlap, or
+a published table could not be compared. An active ``pgsluice run`` continues meanwhile; without
+one, this command applies the missing changes. With ``--repair``, repaired tables count as equal.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pgsluice.config.model import LEAST_RATE
 from pgsluice.config.values.quantities import parse_size
 from pgsluice.config.values.table_names import table_named
 from pgsluice.errors import ConfigError, ExitCode
+from pgsluice.hints import copy_again, with_config
 from pgsluice.shown import shown
 
 if TYPE_CHECKING:
@@ -134,13 +135,21 @@ def _line(result: VerifiedTable, has_subscription: bool) -> str:
     prefix = f"{result.subscription}: " if has_subscription else ""
     if result.comparison is None:
         return f"{prefix}{result.title}: not compared: {result.reason}"
+    text = f"{prefix}{result.title}: "
+    if keys := result.overlapping:
+        of_keys = "1 key" if keys == 1 else f"{keys} keys"
+        copy = with_config(copy_again(result.title))
+        text += (
+            f"VERSIONS OVERLAP of {of_keys}, and no copy mends closed ones (to begin another "
+            f"history, move the target away; then {copy}); current rows: "
+        )
     if result.comparison.equal:
         rows = result.comparison.source.rows
         count = "1 row" if rows == 1 else f"{rows} rows"
         if (sampled := result.comparison.sampled) < 1:
             count += f" of a sample of {sampled:.2%}"
-        return f"{prefix}{result.title}: equal at {result.position}, {count}"
-    text = f"{prefix}{result.title}: DIFFERS at {result.position}: {result.comparison.differences}"
+        return f"{text}equal at {result.position}, {count}"
+    text += f"DIFFERS at {result.position}: {result.comparison.differences}"
     if result.repaired_at is not None:
         done = "all rows copied again" if result.is_copied else "repaired"
         return f"{text}; {done} at {result.repaired_at}"
@@ -170,5 +179,6 @@ def _to_json(result: VerifiedTable) -> dict[str, Any]:
             "repaired_at": None if result.repaired_at is None else str(result.repaired_at),
             "is_copied": result.is_copied,
             "not_repaired": result.not_repaired,
+            "overlapping_keys": result.overlapping,
         }
     return raw
