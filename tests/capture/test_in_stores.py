@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import make_conninfo
 from tests.support.capturing import confirmed, insert, inserted, killed, numbers, phase, running
 from tests.support.children import Child
 from tests.support.databases import Database, MakeDatabase
@@ -140,6 +141,30 @@ def test_a_capture_that_lost_the_spool_for_a_while_opens_it_again(
         await_that(lambda: received(config) == numbers(1, 20))
         last = SpoolReader(config.spool.place).all_segments()[-1]
         assert last.epoch == taken + 1
+
+
+def test_a_capture_whose_slot_another_one_has_read_meanwhile_opens_the_spool_again(
+    db: Database, config: Config
+) -> None:
+    """The slot is past what this one knows of the spool, but not past the spool's end."""
+    role = f"capture_{db.name}"
+    db.execute(f"CREATE ROLE {role} SUPERUSER LOGIN")
+    source = config.source.model_copy(update={"dsn": make_conninfo(db.dsn, user=role)})
+    run_capture(config, once=True)
+    with running(config.model_copy(update={"source": source}), pauses_s=(0.1,)):
+        db.execute(insert(1, 10))
+        await_that(lambda: received(config) == numbers(1, 10))
+        db.execute(
+            f"ALTER ROLE {role} NOLOGIN",
+            "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
+            f"WHERE slot_name = '{db.name}'",
+        )
+        await_that(lambda: phase(config) == "reconnecting")
+        db.execute(insert(11, 20))
+        run_capture(on_another_machine(config), once=True)
+        db.execute(f"ALTER ROLE {role} LOGIN", insert(21, 30))
+        await_that(lambda: received(config) == numbers(1, 30))
+    db.execute(f"DROP ROLE {role}")
 
 
 def test_two_first_starts_make_one_slot(db: Database, config: Config) -> None:

@@ -42,7 +42,7 @@ from pgsluice.catalog import Connection
 from pgsluice.catalog.publications.managed import ensure_publications
 from pgsluice.catalog.server import slot_info
 from pgsluice.config import Config
-from pgsluice.errors import SourceUnreachable
+from pgsluice.errors import Gap, SourceUnreachable
 from pgsluice.events import CapturePhase
 from pgsluice.failpoints import failpoint
 from pgsluice.lsn import Lsn
@@ -121,13 +121,17 @@ class SlotStream:
                 self._generated_columns,
                 self._reporter.note_slot,
             )
-            refuse_slot(
-                source.slot,
-                system.dbname,
-                self._store.durable,
-                two_phase=self._config.source.two_phase,
-                has_frontier=self._spool.has_frontier_file(),
-            )
+            try:
+                refuse_slot(
+                    source.slot,
+                    system.dbname,
+                    self._store.durable,
+                    two_phase=self._config.source.two_phase,
+                    has_frontier=self._spool.has_frontier_file(),
+                )
+            except Gap:  # in a store, it may be another capture's, which has received the changes
+                self._store.settled_writer().check_epoch()
+                raise
             refuse_older_state(source, self._store.durable)
             check_publications(source.publications, requested, connection.server_version)
             self._reporter.lasting = source.publications.problem

@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pgsluice.catalog import Connection
+from pgsluice.catalog import Connection, one_snapshot
 
 FULL_EVERY_S = 600.0
 """Read the whole catalog at least this often, in seconds."""
@@ -101,8 +101,7 @@ class CatalogChanges:
         missed.
         """
         before = self._seen
-        with connection.transaction():
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        with one_snapshot(connection):
             ((xmin, server),) = connection.execute(_SERVER).fetchall()
             since = int(xmin) if before is None else before.xmin
             rows = connection.execute(_query(connection), {"since": str(since % _XIDS)}).fetchall()

@@ -15,7 +15,7 @@ from pgsluice.hints import COPY_ALL_AGAIN, for_query
 from pgsluice.lsn import Lsn
 from pgsluice.spark.source.options import SourceOptions
 from pgsluice.spark.source.streaming.keeper import CaptureKeeper
-from pgsluice.spool import Owner, RecordStore, Spool, SpoolIdentity, SubscriptionRecord
+from pgsluice.spool import Owner, RecordStore, Spool, SpoolIdentity, SpoolReader, SubscriptionRecord
 
 
 def test_a_spool_that_no_capture_begins_is_not_waited_for_without_end(
@@ -95,6 +95,38 @@ def test_a_query_that_begins_beside_the_first_one_of_a_spool_waits_for_open_tran
 _WAITS_FOR_WRITERS = """
 SELECT 1 FROM pg_replication_slots WHERE temporary AND database = current_database()
 """
+
+
+def test_a_capture_requests_the_publications_of_the_spool_that_another_query_makes_meanwhile(
+    database: MakeDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two queries start at once; the one that asks for no publications goes on alone."""
+    monkeypatch.setattr("pgsluice.capture.child.start_child", ForkedCapture)
+    shop, path = database(), tmp_path / "spool"
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    shop.execute("CREATE TABLE u (id int PRIMARY KEY)")
+    options = {"dsn": shop.dsn, "spool": path}
+    second = CaptureKeeper(SourceOptions.model_validate({**options, "table": "public.u"}))
+    named = {**options, "slot": shop.name, "publications": "p", "table": "public.t"}
+    first = CaptureKeeper(SourceOptions.model_validate(named))
+    first.wait_for_spool()
+    first.close()
+    try:
+        second.publish()
+        second.wait_for_spool()
+        reader = SpoolReader(path)
+        begin = reader.position()
+        shop.execute("INSERT INTO t VALUES (1)")
+
+        def has_come() -> bool:
+            second.look_after()
+            return reader.position() > begin
+
+        await_that(has_come, "the change of the first query's table")
+    finally:
+        second.close()
+    assert Spool.open(path).identity.publications == ("p",)
+    assert shop.execute("SELECT pubname FROM pg_publication") == [("p",)]
 
 
 def test_a_query_is_not_told_of_a_configuration_that_it_does_not_have(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import psycopg
 
-from pgsluice.catalog import Connection
+from pgsluice.catalog import Connection, one_snapshot
 from pgsluice.catalog.tables.keys import keys_cte
 from pgsluice.catalog.tables.relations import needed_types
 from pgsluice.catalog.text_rules import text_rules
@@ -78,8 +78,7 @@ def source_catalog(
     """
     if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
         return _read(connection, with_defaults, for_filters)
-    with connection.transaction():
-        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+    with one_snapshot(connection):
         return _read(connection, with_defaults, for_filters)
 
 

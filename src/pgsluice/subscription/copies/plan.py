@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pgsluice.catalog import one_snapshot
 from pgsluice.catalog.tables.locks import locked_tables
 from pgsluice.config import SubscriptionConfig
 from pgsluice.copy.job import CopyTables, CopyWork
@@ -80,7 +81,8 @@ def read_source(
         if (table := site.tables.get(oid)) is not None and table.partitions.gone_bounds
     }
     with connect_sql(site.config.source.conninfo, "looking at the tables to copy") as connection:
-        now = {table.facts.oid: table for table in site.looks.source_tables(connection, oids)}
+        with one_snapshot(connection):
+            now = {table.facts.oid: table for table in site.looks.source_tables(connection, oids)}
         # What changes after the snapshot has to be seen by the next look.
         seen = import_snapshot(connection, snapshot)
         tables = site.looks.source_tables(connection, oids)

@@ -14,7 +14,7 @@ import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
 
-from pgsluice.catalog import Connection
+from pgsluice.catalog import Connection, one_snapshot
 from pgsluice.catalog.changes import CatalogChanges
 from pgsluice.catalog.partitions.new_partitions import notices_partitions
 from pgsluice.catalog.publications.publications import notices_publications
@@ -135,8 +135,7 @@ class CatalogLooks:
         # that wait for a synchronous standby, the snapshot sees it. Tables whose partitions such a
         # commit truncated are verified by the next look; capture holds other changes (ADR 0027).
         begun_at = insert_lsn(connection)
-        with connection.transaction():
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        with one_snapshot(connection):
             source = self.source_tables(connection)
             options = table_options(self.subscription)
             wal_end, timeline = insert_lsn(connection), wal_timeline(connection)

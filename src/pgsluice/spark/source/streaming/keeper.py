@@ -76,30 +76,38 @@ class CaptureKeeper:
         self._log_after_s = log_after_s
         self._path = options.spool
         self._options = options
-        slot, publications = options.slot or DEFAULT_SLOT, options.publications
-        if Spool.exists(options.spool):
-            identity = Spool.open(options.spool).identity
-            refuse_other_slot(options, identity)
-            slot = identity.slot
-            publications = publications or named_by_users(identity)
-        self._streamed = stream_publication(slot)
-        self._asks_for_table = (publications or (self._streamed,)) == (self._streamed,)
-        self._config = Config.model_validate(
-            {
-                "source": {
-                    "dsn": options.dsn,
-                    "slot": slot,
-                    "publications": publications or (self._streamed,),
-                    **options.walsender,
-                },
-                "spool": {"path": str(options.spool)},
-            }
-        )
+        self._config = self._configure()
         self._once = once
         self._spool_is_older = Spool.exists(options.spool)
         self._process: CaptureProcess | None = None
         self._next_check_at = 0.0
         self._last_alive_at = time.monotonic()
+
+    def _configure(self) -> Config:
+        """The configuration of the query's own capture, with the slot and publications of the
+        spool, which another query may have made meanwhile.
+
+        Raises:
+            ConfigError: the spool belongs to another slot than the query's.
+        """
+        options = self._options
+        slot, publications = options.slot or DEFAULT_SLOT, options.publications
+        if Spool.exists(self._path):
+            identity = Spool.open(self._path).identity
+            refuse_other_slot(options, identity)
+            slot = identity.slot
+            publications = publications or named_by_users(identity)
+        return Config.model_validate(
+            {
+                "source": {
+                    "dsn": options.dsn,
+                    "slot": slot,
+                    "publications": publications or (stream_publication(slot),),
+                    **options.walsender,
+                },
+                "spool": {"path": str(self._path)},
+            }
+        )
 
     def publish(self) -> None:
         """Have the table of a new stream published, if the publications are those of streams.
@@ -107,9 +115,11 @@ class CaptureKeeper:
         Raises:
             SourceUnreachable, SourceRefused: it cannot be published.
         """
-        if not self._asks_for_table or self._is_registered():
-            return
+        self._config = self._configure()
         table, source = self._options.table, self._config.source
+        streamed = stream_publication(source.slot)
+        if source.publications != (streamed,) or self._is_registered():
+            return
         with connect_sql(
             source.conninfo, "publishing the stream's table", timeout_s=source.connect_timeout_s
         ) as connection:
@@ -117,7 +127,7 @@ class CaptureKeeper:
             # refuses it.
             if Spool.exists(self._path) or slot_info(connection, source.slot) is None:
                 wanted = None if table is None else (table.namespace, table.name)
-                publish_for_stream(connection, self._streamed, wanted)
+                publish_for_stream(connection, streamed, wanted)
 
     def connect_behind_publications(self) -> None:
         """Before a new stream begins: have capture connect again, if the server may send by a
@@ -193,6 +203,7 @@ class CaptureKeeper:
         if self._process is None:
             if self._other_capture_runs(now) or self._belongs_to_configuration():
                 return
+            self._config = self._configure()
             self._process = CaptureProcess(self._config, once=self._once)  # check() starts it
         try:
             if not self._process.check():
