@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.support.spools import SCHEMA, START, SpoolMaker, configured, orders, stream
 
 import pgsluice
-from pgsluice.errors import ConfigError, SpoolBusy
+from pgsluice.errors import ConfigError, SpoolBusy, SpoolHole
 from pgsluice.lsn import Lsn
 from pgsluice.spark.source.data_source import PgoutputDataSource
 from pgsluice.spark.source.streaming.stream import PgoutputStreamReader
@@ -40,6 +40,25 @@ def test_a_query_that_committed_nothing_starts_again(spool_maker: SpoolMaker) ->
     first.latestOffset(offset, ReadAllAvailable())
     first.stop()
     assert stream(spool_maker).initialOffset() == offset
+
+
+@pytest.mark.parametrize("options", [{"starting_position": "earliest"}, {}], ids=["from", "plain"])
+def test_a_subscription_that_retention_had_not_seen_is_registered_again(
+    options: dict[str, str], spool_maker: SpoolMaker
+) -> None:
+    """The segments that a registration found were deleted by the records of before."""
+    end = spool_maker.segment(orders(1))
+    first = stream(spool_maker, **options)
+    offset = first.initialOffset()
+    spool_maker.writer.release(end)
+    with pytest.raises(SpoolHole):
+        first.latestOffset(offset, ReadAllAvailable())
+    first.stop()
+    last = spool_maker.segment(orders(2))
+    again = stream(spool_maker, **options)
+    offset = again.initialOffset()
+    assert offset["lsn"] == str(end)
+    assert again.latestOffset(offset, ReadAllAvailable())["lsn"] == str(last)
 
 
 def test_a_new_checkpoint_of_an_old_subscription_is_refused(spool_maker: SpoolMaker) -> None:

@@ -76,8 +76,11 @@ class Registration:
         record = self.check_name()
         if record is None:
             return self._register()
-        if record.position == record.registered:
-            return record  # no batch was committed yet
+        if record.position == record.registered:  # no batch was committed yet
+            if record.position >= self._reader().start():
+                return record
+            # Capture deleted what follows by the records from before this one.
+            return self._register(is_again=True)
         if self._options.starting_position is not None:
             return self._register()
         raise ConfigError(
@@ -172,9 +175,9 @@ class Registration:
     def _reads(self) -> str:
         return "all tables" if self._options.table is None else f"table {self._options.table}"
 
-    def _register(self) -> SubscriptionRecord:
+    def _register(self, *, is_again: bool = False) -> SubscriptionRecord:
         reader = self._reader()
-        position, what = self._start(reader)
+        position, what = self._start(reader, is_again=is_again)
         record = SubscriptionRecord(
             self._name,
             Owner.SOURCE,
@@ -190,8 +193,9 @@ class Registration:
         _LOG.warning("subscription %s starts at %s: %s", self._name, position, what)
         return record
 
-    def _start(self, reader: SpoolReader) -> tuple[Lsn, str]:
-        """Where a new subscription starts, and what it gets, as text for the user."""
+    def _start(self, reader: SpoolReader, *, is_again: bool) -> tuple[Lsn, str]:
+        """Where a new subscription starts, and what it gets, as text for the user; ``is_again``: it
+        has lost its first start."""
         start, position = reader.start(), reader.position()
         wanted = self._options.starting_position
         if isinstance(wanted, Lsn):
@@ -206,7 +210,8 @@ class Registration:
         if wanted == SNAPSHOT:
             return position, "the rows of its table, then changes"
         # Before a spool has a subscription it keeps everything, for its first reader.
-        if wanted == EARLIEST or (wanted is None and not reader.spool.subscriptions()):
+        is_first = wanted is None and not reader.spool.subscriptions()
+        if wanted == EARLIEST or is_first or is_again:
             return start, "all changes that the spool has"
         # Not the frontier: after a promotion, commits may come before it.
         return position, "changes that commit from now on"
