@@ -24,7 +24,7 @@ from pgsluice.errors import SlotInUse
 from pgsluice.spool import Spool, SpoolReader
 from pgsluice.spool.object_storage import folder_of
 
-ONE_TRY = {"max_retries": "0", "retry_timeout": "1s", "timeout": "2s"}
+ONE_TRY = {"max_retries": "0", "retry_timeout": "1s"}
 
 
 @pytest.fixture

@@ -189,6 +189,35 @@ def test_other_publications_join_when_the_spool_is_past_their_making(db, tmp_pat
     assert Spool.open(config.spool.path).identity.publications == ("two",)
 
 
+def test_a_publication_joins_behind_its_commit_although_that_is_not_flushed_yet(
+    database, pg16, tmp_path
+):
+    """Before 18, the server cannot decode changes from before it, and would say so for ever."""
+    db = database(pg16)
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION one FOR TABLE t")
+    config = configure(db, tmp_path / "spool")
+
+    def publications(*names):
+        source = config.source.model_copy(update={"publications": names})
+        return config.model_copy(update={"source": source})
+
+    run_capture(publications("one"), once=True)
+    ((writer,),) = db.execute("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
+    os.kill(writer, signal.SIGSTOP)
+    try:
+        asynchronously = "SET synchronous_commit = off"
+        db.execute(asynchronously, insert(1, 5), "CREATE PUBLICATION two FOR TABLE t")
+        with running(publications("one", "two"), pauses_s=(0.1,)):
+            await_that(lambda: phase(config) == "streaming")
+            os.kill(writer, signal.SIGCONT)
+            db.execute(insert(6, 10))
+            await_that(lambda: inserted(config) == numbers(1, 10))
+            joined = ("one", "two")
+            await_that(lambda: Spool.open(config.spool.path).identity.publications == joined)
+    finally:
+        os.kill(writer, signal.SIGCONT)
+
+
 def from_the_users_publication(db: Database, path) -> Config:
     """A spool that was begun with a publication of the user's, called shop."""
     db.execute("CREATE PUBLICATION shop FOR TABLE t", "CREATE TABLE unpublished (id int)")
