@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from tests.support.delta_spark import delta_spark
 
 from pgsluice.definitions.source_tables import TableComments
 from pgsluice.errors import TableError
@@ -287,8 +288,12 @@ OURS = {
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("merge", ["on_write", "on_read"])
 def test_it_is_kept_or_the_write_is_refused(
-    tmp_path: Path, merge: Merge, write: Callable[[DeltaSink], None]
+    tmp_path: Path,
+    merge: Merge,
+    write: Callable[[DeltaSink], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("pgsluice.sinks.delta.upkeep.MANY_COMMITS", 1)  # maintenance does all
     lost = {}
     for name, given in GIVEN.items():
         sink = made(tmp_path / name, merge)
@@ -344,3 +349,24 @@ def test_a_column_with_another_name_in_the_files_is_refused(sink: DeltaSink) -> 
     for write in (changed, copied):
         with pytest.raises(TableError, match=r"column mapping"):
             write(sink)
+
+
+@pytest.mark.soak  # make soak AREA=long
+def test_spark_reads_what_it_gave_a_table_after_copies(tmp_path: Path) -> None:
+    given = {
+        "a mapping": "ALTER TABLE {} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+        "a constraint": "ALTER TABLE {} ADD CONSTRAINT small CHECK (id < 100)",
+        "a generated column": "REPLACE TABLE {} (id BIGINT NOT NULL, a INT, big STRING,"
+        " g INT GENERATED ALWAYS AS (a + 1)) USING delta",
+    }
+    with delta_spark(tmp_path) as spark:
+        for name, statement in given.items():
+            sink = made(tmp_path / name, "on_write")
+            table = f"delta.`{location(sink)}`"
+            spark.sql(statement.format(table))
+            before = definition_of(sink)
+            copied(sink)
+            assert before.items() <= definition_of(sink).items(), name
+            computed = {"g": 2} if "generated" in name else {}
+            rows = spark.rows(f"SELECT * FROM {table} WHERE id = 1")
+            assert rows == [{**row(1, 1), **computed}], name
