@@ -11,13 +11,18 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from tests.support.capturing import confirmed, inserted, running
 from tests.support.clusters import CopiedServer
-from tests.support.commands import Command, WriteConfig
+from tests.support.commands import Command, Outcome, WriteConfig
 from tests.support.databases import Database, MakeDatabase
 from tests.support.rights import printed_rights
+from tests.support.threads import beside
 from tests.support.waiting import await_that
 
+from pgsluice.capture import run_capture
+from pgsluice.config import load_config
 from pgsluice.embedded import EmbeddedServer
+from pgsluice.spool import SpoolReader
 
 _TABLES = """
 CREATE TABLE t (id int PRIMARY KEY, v text);
@@ -75,6 +80,31 @@ def test_a_source_that_is_ready(
     assert any("the first run creates it" in line for line in lines)
     assert any(f"{inserts_only}public.log" in line for line in lines)
     assert "error   " not in outcome.out
+
+
+def test_what_capture_receives_meanwhile_is_no_gap(
+    shop: Database, pgsluice: Command, write_config: WriteConfig
+) -> None:
+    """The slot moves on between the looks at the spool and at the server."""
+    config = load_config(path := write_config(shop.dsn, shop.name))
+    waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'pg_publication'::regclass"
+    outcomes: list[Outcome] = []
+    run_capture(config, once=True)
+    with running(config), shop.connect() as holder:
+        shop.execute("INSERT INTO t VALUES (1)")
+        await_that(lambda: inserted(config) == [b"1"])
+        end = SpoolReader(config.spool.place).frontier()
+        await_that(lambda: confirmed(shop) >= end)
+        holder.execute("BEGIN; LOCK TABLE pg_catalog.pg_publication IN ACCESS EXCLUSIVE MODE")
+        with beside(lambda _: outcomes.append(pgsluice("check", path))):
+            await_that(lambda: bool(shop.execute(waits)))
+            end = SpoolReader(config.spool.place).frontier()
+            shop.execute("INSERT INTO t VALUES (2)")
+            await_that(lambda: confirmed(shop) > end)
+            holder.execute("COMMIT")
+    (outcome,) = outcomes
+    assert "error   " not in outcome.out
+    assert outcome.code == 0
 
 
 def test_a_slot_that_nobody_used_for_too_long(pgsluice: Command, write_config: WriteConfig) -> None:

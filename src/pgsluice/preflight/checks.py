@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from pgsluice.config import Config
 from pgsluice.errors import PgsluiceError
@@ -66,6 +67,9 @@ def run_checks(config: Config) -> Iterator[Finding]:
     except PgsluiceError as problem:
         yield error("source", problem.what, problem.hint)
     else:
+        if source.slot is not None:  # capture may have moved both on, the spool first
+            spool = gather_spool(config.spool.place)
+            source = replace(source, spool=spool)
         system = source.replication.identity
         for source_check in SOURCE_CHECKS:
             yield from source_check(source)
