@@ -129,6 +129,34 @@ def test_a_capture_requests_the_publications_of_the_spool_that_another_query_mak
     assert shop.execute("SELECT pubname FROM pg_publication") == [("p",)]
 
 
+@pytest.mark.pg(">= 14")  # the option messages
+def test_the_capture_of_one_query_requests_what_another_one_of_the_spool_needs(
+    database: MakeDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They run in turn, and the spool has to go on with messages."""
+    monkeypatch.setattr("pgsluice.capture.child.start_child", ForkedCapture)
+    shop, path = database(), tmp_path / "spool"
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    options = {"dsn": shop.dsn, "spool": path, "slot": shop.name}
+    first = CaptureKeeper(SourceOptions.parse({**options, "messages": "true"}), once=True)
+    first.publish()
+    first.wait_for_spool()
+    end = SpoolReader(path).position()
+    RecordStore.create(path, SubscriptionRecord("first", Owner.SOURCE, "changelog", "", end, end))
+    first.close()
+    second = CaptureKeeper(SourceOptions.parse({**options, "subscription": "second"}))
+    try:
+        second.look_after()
+        shop.execute("SELECT pg_logical_emit_message(true, 'outbox', 'content')")
+        await_that(lambda: SpoolReader(path).position() > end, "the message")
+    finally:
+        second.close()
+    assert Spool.open(path).identity.options["messages"] == "true"
+    other = SourceOptions.parse({**options, "subscription": "third", "publications": "p"})
+    with pytest.raises(ConfigError, match="the option publications is p, but"):
+        CaptureKeeper(other).look_after()
+
+
 def test_a_query_is_not_told_of_a_configuration_that_it_does_not_have(tmp_path: Path) -> None:
     """Its own capture's errors speak of its options, and of what can be done without a file."""
     path = tmp_path / "spool"

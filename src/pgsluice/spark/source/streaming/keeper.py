@@ -48,6 +48,9 @@ _POLL_S = 0.02
 _LOG_AFTER_S = 15.0
 """A longer wait is logged, in seconds: a query shows nothing of it."""
 _LOG_AGAIN_S = 300.0
+_KEPT = frozenset({"messages", "origin", "two_phase"})
+"""The options that decide what is sent."""
+_BOOLEANS = {"true": True, "false": False}
 
 
 class CaptureKeeper:
@@ -85,24 +88,35 @@ class CaptureKeeper:
 
     def _configure(self) -> Config:
         """The configuration of the query's own capture, with the slot and publications of the
-        spool, which another query may have made meanwhile.
+        spool, which another query may have made meanwhile. If other queries read the spool, too,
+        what is sent to it stays as it is.
 
         Raises:
-            ConfigError: the spool belongs to another slot than the query's.
+            ConfigError: the spool belongs to another slot than the query's, or other queries read
+                it with other options.
         """
-        options = self._options
+        options, kept = self._options, dict[str, object]()
         slot, publications = options.slot or DEFAULT_SLOT, options.publications
         if Spool.exists(self._path):
-            identity = Spool.open(self._path).identity
+            spool = Spool.open(self._path)
+            identity = spool.identity
             refuse_other_slot(options, identity)
             slot = identity.slot
             publications = publications or named_by_users(identity)
+            if any(record.name != options.subscription for record in spool.subscriptions()):
+                refuse_other_options(options, identity)
+                kept = {
+                    name: _BOOLEANS.get(value, value)
+                    for name, value in identity.options.items()
+                    if name in _KEPT
+                }
         return Config.model_validate(
             {
                 "source": {
                     "dsn": options.dsn,
                     "slot": slot,
                     "publications": publications or (stream_publication(slot),),
+                    **kept,
                     **options.walsender,
                 },
                 "spool": {"path": str(self._path)},
