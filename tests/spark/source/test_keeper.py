@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.support.databases import MakeDatabase, Servers
 from tests.support.forked_capture import ForkedCapture
+from tests.support.hostile_server import Fault, HostileProxy
 from tests.support.threads import beside
 from tests.support.waiting import await_that
 
@@ -155,6 +157,47 @@ def test_the_capture_of_one_query_requests_what_another_one_of_the_spool_needs(
     other = SourceOptions.parse({**options, "subscription": "third", "publications": "p"})
     with pytest.raises(ConfigError, match="the option publications is p, but"):
         CaptureKeeper(other).look_after()
+
+
+class _Meanwhile(Fault):
+    """The server is asked for slots: something happens before it answers."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        super().__init__(is_walsender=False)
+        self._act = act
+
+    def asked(self, command: str) -> None:
+        if "pg_replication_slots" in command:
+            self._act()
+            self.has_acted = True
+
+
+def test_a_query_whose_spool_another_one_makes_meanwhile_has_its_table_published(
+    database: MakeDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgsluice.capture.child.start_child", ForkedCapture)
+    shop = database()
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)")
+    common = {"slot": shop.name, "spool": tmp_path / "spool"}
+    first = CaptureKeeper(
+        SourceOptions.model_validate({**common, "dsn": shop.dsn, "table": "public.t"})
+    )
+
+    def begin() -> None:
+        first.publish()
+        first.wait_for_spool()
+
+    fault = _Meanwhile(begin)
+    try:
+        with HostileProxy(shop.server.port, fault) as proxy:
+            dsn = proxy.dsn(shop.dsn)
+            given = {**common, "dsn": dsn, "table": "public.u"}
+            CaptureKeeper(SourceOptions.model_validate(given)).publish()
+    finally:
+        first.close()
+    assert fault.has_acted
+    published = shop.execute("SELECT tablename FROM pg_publication_tables ORDER BY 1")
+    assert published == [("t",), ("u",)]
 
 
 def test_a_query_is_not_told_of_a_configuration_that_it_does_not_have(tmp_path: Path) -> None:

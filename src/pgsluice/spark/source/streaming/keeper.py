@@ -81,7 +81,8 @@ class CaptureKeeper:
         self._options = options
         self._config = self._configure()
         self._once = once
-        self._spool_is_older = Spool.exists(options.spool)
+        self._precedes_slot = not Spool.exists(options.spool)
+        """The slot is made after the publications have the table of a new stream."""
         self._process: CaptureProcess | None = None
         self._next_check_at = 0.0
         self._last_alive_at = time.monotonic()
@@ -138,10 +139,11 @@ class CaptureKeeper:
             source.conninfo, "publishing the stream's table", timeout_s=source.connect_timeout_s
         ) as connection:
             # A slot that others made may be older than publications that are made now: capture
-            # refuses it.
-            if Spool.exists(self._path) or slot_info(connection, source.slot) is None:
+            # refuses it. A capture makes its spool before its slot: look for the slot first.
+            if slot_info(connection, source.slot) is None or Spool.exists(self._path):
                 wanted = None if table is None else (table.namespace, table.name)
                 publish_for_stream(connection, streamed, wanted)
+                self._precedes_slot = slot_info(connection, source.slot) is None
 
     def connect_behind_publications(self) -> None:
         """Before a new stream begins: have capture connect again, if the server may send by a
@@ -156,9 +158,7 @@ class CaptureKeeper:
                 open.
             PgsluiceError: as :meth:`require` does.
         """
-        # A capture that this query began for a new spool connected behind its publications.
-        is_first = self._process is not None and not self._spool_is_older
-        if is_first or self._is_registered() or self._belongs_to_configuration():
+        if self._precedes_slot or self._is_registered() or self._belongs_to_configuration():
             return
         source = self._config.source
         with connect_sql(
