@@ -422,8 +422,8 @@ def publish_for_stream(connection: Connection, name: str, table: TableName | Non
     if left:
         statements = "\n".join(f"{statement};" for statement in left)
         raise SourceRefused(
-            f"table {'.'.join(table)} is not published yet: this role lacks the privilege, or "
-            "another session holds a lock on the table",
+            f"table {'.'.join(table)} is not published yet: this role lacks the privilege, "
+            "another session holds a lock on the table, or the server is a standby",
             hint="start the query again when no session locks the table; or ask the table's owner "
-            f"to run these statements first:\n{statements}",
+            f"to run these statements first, on the primary:\n{statements}",
         )
