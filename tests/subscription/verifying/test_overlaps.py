@@ -71,9 +71,9 @@ POSITIONS = range(8)
         ),
         max_size=12,
     ),
-    in_a_pass=st.sampled_from([1, 3, 100]),
+    in_a_part=st.sampled_from([1, 3, 100]),
 )
-def test_each_position_is_judged(versions: list[Version], in_a_pass: int) -> None:
+def test_each_position_is_judged(versions: list[Version], in_a_part: int) -> None:
     wrong = 0
     for key in {key for key, *_ in versions}:
         begins = sorted(begin for each, begin, end in versions if each == key and end is None)
@@ -83,5 +83,5 @@ def test_each_position_is_judged(versions: list[Version], in_a_pass: int) -> Non
         shown = [sum(begin <= at < end for begin, end in spans) for at in POSITIONS]
         wrong += max(shown) > 1 or any(begin > end for begin, end in spans)
     with pytest.MonkeyPatch.context() as small:
-        small.setattr(overlaps, "VERSIONS_A_PASS", in_a_pass)
+        small.setattr(overlaps, "VERSIONS_A_PART", in_a_part)
         assert counted(versions) == wrong
