@@ -102,3 +102,16 @@ def test_a_table_that_cannot_be_published_now_ends_the_start_of_its_stream(shop:
         publish_for_stream(connection, "s_stream", ("public", "b"))
     assert _published(shop) == {"a", "b"}
     shop.execute("DROP OWNED BY streamer", "DROP ROLE streamer")
+
+
+def test_a_stream_of_all_tables_does_not_begin_while_one_of_them_is_locked(shop: Database) -> None:
+    """Captures would go on to publish the tables of other streams only."""
+    _stream(shop, "a")
+    with shop.connect() as other, connect_sql(shop.dsn) as connection:
+        other.execute("BEGIN; LOCK TABLE b IN SHARE UPDATE EXCLUSIVE MODE")  # as VACUUM does
+        with pytest.raises(SourceRefused, match="not every table is published yet"):
+            publish_for_stream(connection, "s_stream", None)
+        other.execute("COMMIT")
+        assert publish_for_stream(connection, "s_stream", None) == ()
+    _look(shop)
+    assert _published(shop) >= {"a", "b", "c"}

@@ -83,7 +83,7 @@ def test_a_query_that_begins_beside_the_first_one_of_a_spool_waits_for_open_tran
         with shop.connect() as writer:
             writer.execute("BEGIN; INSERT INTO u VALUES (1)")
             second.publish()
-            with beside(lambda _: second.connect_behind_publications()) as beginning:
+            with beside(lambda _: second.await_publications()) as beginning:
                 await_that(
                     lambda: not beginning.is_alive() or bool(shop.execute(_WAITS_FOR_WRITERS))
                 )

@@ -27,7 +27,7 @@ advisory lock: a list read before another process added its table would remove t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -398,7 +398,9 @@ def stream_publication(slot: str) -> str:
     return slot + _STREAM_SUFFIX
 
 
-def publish_for_stream(connection: Connection, name: str, table: TableName | None) -> None:
+def publish_for_stream(
+    connection: Connection, name: str, table: TableName | None
+) -> tuple[str, ...]:
     """Have a stream's table published, before its capture or its start.
 
     Args:
@@ -406,24 +408,34 @@ def publish_for_stream(connection: Connection, name: str, table: TableName | Non
         name: from :func:`stream_publication`.
         table: schema and name; None: all tables.
 
+    Returns:
+        the statements that a stream of all tables lacks, for tables that our role does not own.
+
     Raises:
         SourceRefused: as :func:`ensure_publications`, and if the table cannot be published now.
     """
-    if table is None:
-        ensure_publications(connection, [name], asked=None)
-        return
     tables = user_tables(connection)
-    asked = {each.root for each in tables if (each.namespace, each.name) == table} or {table}
+    asked: Collection[TableName] | None = None
+    if table is not None:
+        asked = {each.root for each in tables if (each.namespace, each.name) == table} or {table}
     report = ensure_publications(connection, [name], asked=asked)
-    added = tuple(
-        table_name(each.namespace, each.name, each.kind) for each in tables if each.root in asked
-    )
-    left = [statement for statement in report.left if statement.endswith(added)]
+    if asked is None:
+        others = _names_of(each for each in tables if not each.may_publish)
+        left = [statement for statement in report.left if not statement.endswith(others)]
+    else:
+        added = _names_of(each for each in tables if each.root in asked)
+        left = [statement for statement in report.left if statement.endswith(added)]
     if left:
+        what = "not every table is" if table is None else f"table {'.'.join(table)} is not"
         statements = "\n".join(f"{statement};" for statement in left)
         raise SourceRefused(
-            f"table {'.'.join(table)} is not published yet: this role lacks the privilege, "
-            "another session holds a lock on the table, or the server is a standby",
+            f"{what} published yet: this role lacks the privilege, another session holds a lock "
+            "on the table, or the server is a standby",
             hint="start the query again when no session locks the table; or ask the table's owner "
             f"to run these statements first, on the primary:\n{statements}",
         )
+    return report.left if table is None else ()
+
+
+def _names_of(tables: Iterable[UserTable]) -> tuple[str, ...]:
+    return tuple(table_name(each.namespace, each.name, each.kind) for each in tables)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pgsluice.columnar.definitions import (
@@ -115,6 +115,19 @@ def relation_named(connection: psycopg.Connection[Any], table: TableName) -> tup
         "WHERE n.nspname = %s AND c.relname = %s",
         [table.namespace, table.name],
     ).fetchone()
+
+
+def is_sent(
+    connection: psycopg.Connection[Any], table: TableName, publications: Collection[str]
+) -> bool:
+    """Whether the publications send changes of the table under its name, or there is no table."""
+    from pgsluice.catalog.publications.published import relations_of
+    from pgsluice.catalog.tables.relations import fetch_many
+
+    oid, _ = relation_named(connection, table) or (0, "")
+    sent_as = {each.sent_as for each in relations_of(connection, publications).values()}
+    roots = {facts.root_oid for facts in fetch_many(connection, sent_as).values()}
+    return not oid or oid in sent_as | roots
 
 
 def warn_of_unknown_exclusions(options: SourceOptions) -> None:

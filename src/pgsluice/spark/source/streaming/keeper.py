@@ -20,13 +20,14 @@ from pgsluice.catalog.publications.managed import publish_for_stream, stream_pub
 from pgsluice.catalog.publications.publications import notices_publications
 from pgsluice.catalog.server import insert_lsn, server_info, slot_info
 from pgsluice.config import Config
-from pgsluice.errors import PgsluiceError, SlotInUse, SpoolBusy, SpoolError
+from pgsluice.errors import ConfigError, PgsluiceError, SlotInUse, SpoolBusy, SpoolError
 from pgsluice.events import CapturePhase
 from pgsluice.hints import for_query
 from pgsluice.lsn import Lsn
 from pgsluice.replication import connect_sql
 from pgsluice.snapshots.snapshot import temporary_snapshot
-from pgsluice.spark.source.options import DEFAULT_SLOT
+from pgsluice.spark.source.lookup import is_sent
+from pgsluice.spark.source.options import DEFAULT_SLOT, NOW, SNAPSHOT
 from pgsluice.spark.source.snapshot.reader import SLOT_TIMEOUT_S
 from pgsluice.spark.source.walsender_options import (
     named_by_users,
@@ -142,37 +143,59 @@ class CaptureKeeper:
             # refuses it. A capture makes its spool before its slot: look for the slot first.
             if slot_info(connection, source.slot) is None or Spool.exists(self._path):
                 wanted = None if table is None else (table.namespace, table.name)
-                publish_for_stream(connection, streamed, wanted)
+                for statement in publish_for_stream(connection, streamed, wanted):
+                    _LOG.warning("the query gets no changes of a table before: %s", statement)
                 self._precedes_slot = slot_info(connection, source.slot) is None
 
-    def connect_behind_publications(self) -> None:
-        """Before a new stream begins: have capture connect again, if the server may send by a
-        connection what publications were before.
+    def await_publications(self) -> None:
+        """Before a new stream begins: wait until the server sends whole transactions of its table.
 
-        Some servers decide by the start of transactions that are open while a publication changes
-        (:func:`.notices_publications`), and keep the decision: they would send no
-        change of the stream's table. So these transactions end first, and capture receives them.
+        The server does not send what a transaction wrote to the table before the table was
+        published. So transactions that are open end first, and capture receives them. Some servers
+        decide by the start of such transactions (:func:`.notices_publications`), and keep the
+        decision: then capture connects again.
 
         Raises:
+            ConfigError: the publications do not send the table.
             SourceUnreachable, SourceRefused: the server cannot be queried, or a transaction stays
                 open.
             PgsluiceError: as :meth:`require` does.
         """
-        if self._precedes_slot or self._is_registered() or self._belongs_to_configuration():
+        if self._is_registered():
             return
-        source = self._config.source
+        source, begins = self._config.source, self._options.starting_position
         with connect_sql(
             source.conninfo,
             "asking for the server's position",
             application="publications of a stream",
         ) as connection:
-            # On a standby, the publications of its primary cannot be waited for.
-            if notices_publications(connection) or server_info(connection).is_standby:
+            if begins in (None, NOW):
+                self._refuse_unsent(connection)
+            if self._precedes_slot or self._belongs_to_configuration():
                 return
+            # On a standby, the publications of its primary cannot be waited for.
+            notices = notices_publications(connection)
+            if (notices and begins == SNAPSHOT) or server_info(connection).is_standby:
+                return  # the table's snapshot waits for the same transactions
             with temporary_snapshot(source.conninfo, SLOT_TIMEOUT_S):
                 end = insert_lsn(connection)
             self._receive(end)
-            self._end_connection(connection)
+            if not notices:
+                self._end_connection(connection)
+
+    def _refuse_unsent(self, connection: psycopg.Connection[Any]) -> None:
+        """Refuse a stream that would get nothing."""
+        table, identity = self._options.table, Spool.open(self._path).identity
+        names = {*identity.publications, *self._config.source.publications}
+        if table is None or is_sent(connection, table, names):
+            return
+        raise ConfigError(
+            f"the server sends no changes of table {table} by the publications "
+            f"{', '.join(sorted(names))}",
+            hint="add the table to one of these publications; a partition's changes may be sent as "
+            "those of its root or of its own partitions: set the option table to one of these",
+            option="table",
+        )
 
     def _receive(self, end: Lsn) -> None:
         """Wait until capture has received everything up to a position."""

@@ -258,7 +258,7 @@ class PgoutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._keeper = CaptureKeeper(self.options, once=once)
             retry_transient(self._keeper.publish)
             self._keeper.wait_for_spool()
-            retry_transient(self._keeper.connect_behind_publications)
+            retry_transient(self._keeper.await_publications)
         if self._lock is None:
             self._registration.check_name()
             # Two queries would drop from the spool what the other one still has to read.
