@@ -34,22 +34,22 @@ _PATIENCE_S = 180.0
 
 
 class Written:
-    """What the writers have written: each note is written once, in the order of its number."""
+    """What the writers have written: each note once, in the order of its number."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self.notes: dict[str, list[int]] = {name: [] for name in _TABLES}
+        """Those that are committed, by table."""
+        self.open: set[tuple[str, int]] = set()
+        """Those whose transactions do not commit yet."""
         self.last = 0
 
-    def next(self) -> int:
-        with self._lock:
+    def add(self, name: str) -> int:
+        """The next note, in an open transaction."""
+        with self.lock:
             self.last += 1
+            self.open.add((name, self.last))
             return self.last
-
-    def add(self, notes: list[tuple[str, int]]) -> None:
-        with self._lock:
-            for name, note in notes:
-                self.notes[name].append(note)
 
 
 def write(shop: Database, written: Written, dice: random.Random, ended: threading.Event) -> None:
@@ -59,7 +59,7 @@ def write(shop: Database, written: Written, dice: random.Random, ended: threadin
             notes = []
             with connection.transaction():
                 for name in dice.sample(_TABLES, dice.randrange(1, len(_TABLES) + 1)):
-                    note = written.next()
+                    note = written.add(name)
                     connection.execute(
                         f"INSERT INTO {name} VALUES ({_ROWS + note}, '{note}')"
                         if dice.random() < 0.5
@@ -67,7 +67,11 @@ def write(shop: Database, written: Written, dice: random.Random, ended: threadin
                     )
                     notes.append((name, note))
                 ended.wait(dice.choice((0.0, 0.0, 0.05, dice.uniform(0, _LONGEST_S))))
-            written.add(notes)
+                with written.lock:
+                    written.open -= {*notes}
+            with written.lock:
+                for name, note in notes:
+                    written.notes[name].append(note)
 
 
 class Reader:
@@ -91,32 +95,39 @@ class Reader:
             table=f"public.{self.table}",
             starting_position=self.starting_position,
         )
-        began_at, batches = written.last, 0
+        with written.lock:
+            began_at, batches = written.last, 0
+            open_notes = {note for name, note in written.open if name == self.table}
         try:
             while not ended.is_set():
                 stream.batch()
                 batches += 1
                 if batches == self.restarts_at:
                     stream.restart()
-                self.missing = self._missing(shop, stream, written.notes[self.table], began_at)
+                with written.lock:
+                    notes = {*written.notes[self.table]}
+                new = {note for note in notes if note > began_at or note in open_notes}
+                self.missing = self._missing(shop, stream, new)
                 ended.wait(0.05)
         finally:
             stream.reader.stop()
 
-    def _missing(
-        self, shop: Database, stream: Stream, notes: list[int], began_at: int
-    ) -> set[object]:
+    def _missing(self, shop: Database, stream: Stream, new: set[int]) -> set[object]:
+        """What has not come yet.
+
+        Args:
+            new: what was committed since a stream that begins now has begun.
+        """
         if self.starting_position == "snapshot":
             rows = {*shop.execute(f"SELECT id, note FROM {self.table}")}
             return {*(rows ^ {*stream.table().items()})}
-        came = [int(row["note"]) for row in stream.rows if row["note"] != "before"]
         writes = [
             int(row["note"])
             for row in stream.rows
             if row["_change_type"] in ("insert", "update_postimage")
         ]
         assert len({*writes}) == len(writes), "a change came twice"
-        return {note for note in notes if note > began_at} - {*came}
+        return {*new} - {*writes}
 
 
 def begin_at_once(shop: Database, spool: Path, dice: random.Random) -> str:
