@@ -8,9 +8,9 @@ metadata use, the query compares:
 - the rows of transactions that had not ended at the last query, by OID and xmin: rows were written.
   Every row that became visible since then has such a transaction.
 
-A comparison becomes invalid with another server process, whose history may differ, and after
-:data:`FULL_EVERY_S`, because decisions also depend on catalog tables that are not compared, such as
-roles.
+A comparison becomes invalid with another server process, whose history may differ, and after a time
+(:data:`FULL_EVERY_S`), because decisions also depend on catalog tables that are not compared, such
+as roles.
 
 Its figure: a poll of the catalog in which nothing has changed.
 """
@@ -85,9 +85,14 @@ class _Seen:
 
 
 class CatalogChanges:
-    """Compares the catalog with its state at the last query."""
+    """Compares the catalog with its state at the last query.
 
-    def __init__(self) -> None:
+    Args:
+        valid_s: how long a comparison is valid, in seconds.
+    """
+
+    def __init__(self, valid_s: float = FULL_EVERY_S) -> None:
+        self._valid_s = valid_s
         self._seen: _Seen | None = None
 
     def forget(self) -> None:
@@ -116,7 +121,7 @@ class CatalogChanges:
             xmin=int(xmin),
             counts=counts,
             recent=frozenset(row for row in written if not is_older_xid(row[1], int(xmin))),
-            until=time.monotonic() + FULL_EVERY_S,
+            until=time.monotonic() + self._valid_s,
         )
         if before is None or before.server != server or time.monotonic() >= before.until:
             self._seen = now

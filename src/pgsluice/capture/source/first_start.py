@@ -5,6 +5,10 @@
 3. The slot.
 4. The spool's start, registered durably at the slot's consistent point.
 
+If DDL has committed while the server created the slot, the slot is created again: the server's
+first catalog snapshot lacks what committed in its state BUILDING_SNAPSHOT (snapbuild.c), so it
+would not send new columns and newly published tables until the next DDL.
+
 A crash between 2 and 4, or a server that refuses the slot, leaves an intent. If the slot exists at
 the next start, at or past the intent's LSN, and was never read, it was created for this intent. It
 is dropped and created again, because its snapshot is gone. The intent is written again, because the
@@ -22,6 +26,8 @@ After the first start, a missing slot is an error; it is never created again.
 from __future__ import annotations
 
 import hashlib
+import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -40,6 +46,7 @@ from pgsluice.capture.source.slot import (
     session_with_retry,
 )
 from pgsluice.catalog import Connection
+from pgsluice.catalog.changes import CatalogChanges
 from pgsluice.catalog.publications.managed import ensure_publications
 from pgsluice.catalog.server import SlotInfo, flush_lsn, server_info, slot_info
 from pgsluice.config import Config
@@ -56,6 +63,14 @@ _FAILOVER = (
     " as a failover slot: standbys can take it over, and a server with synchronized_standby_slots "
     "sends it only what these have (docs/failover.md)"
 )
+_SLOTS_BESIDE_DDL = 5
+"""How often a slot is created again because DDL has committed meanwhile."""
+_BESIDE_DDL = (
+    "DDL committed during each of the attempts to create slot %s (%d). Until the next DDL, the "
+    "server may not send columns and published tables that are new since the last attempt\n  → "
+    "run `pgsluice verify CONFIG` when the DDL is over"
+)
+logger = logging.getLogger(__name__)
 _RETRY_S = 0.25
 _SPOOL_POLL_S = 1.0
 
@@ -232,13 +247,24 @@ def _first_start(
         connection.server_version, is_standby=is_standby, two_phase=source.two_phase
     )
     failpoint("slot.before_create")
-    slot = connection.create_slot(
-        source.slot,
-        export_snapshot=export_snapshot,
-        two_phase=source.two_phase,
-        failover=is_failover,
-        is_stopping=is_stopping,
-    )
+    catalog = CatalogChanges(math.inf)
+    with source_errors("reading the catalog"):
+        catalog.have_come(sql)
+    for attempts_left in range(_SLOTS_BESIDE_DDL, -1, -1):
+        slot = connection.create_slot(
+            source.slot,
+            export_snapshot=export_snapshot,
+            two_phase=source.two_phase,
+            failover=is_failover,
+            is_stopping=is_stopping,
+        )
+        with source_errors("reading the catalog"):
+            if not catalog.have_come(sql):
+                break
+        if not attempts_left:
+            logger.warning(_BESIDE_DDL, source.slot, 1 + _SLOTS_BESIDE_DDL)
+            break
+        connection.drop_slot(source.slot, wait=True)
     failpoint("slot.after_create")
     spool.register_start(slot.consistent_point)
     created = f"created slot {source.slot}{_FAILOVER if is_failover else ''}"
