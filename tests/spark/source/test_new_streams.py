@@ -12,6 +12,7 @@ from tests.support.threads import beside
 from tests.support.waiting import await_that
 
 from pgsluice.errors import ConfigError
+from pgsluice.spark.source.data_source import PgoutputDataSource
 from pgsluice.spark.source.options import SourceOptions
 from pgsluice.spark.source.streaming.keeper import CaptureKeeper
 
@@ -99,3 +100,27 @@ def test_a_partition_with_partitions_is_refused_if_it_is_not_sent_by_its_name(
         shop.execute("INSERT INTO root VALUES (1, 'x')", "DELETE FROM root")
         await_that(lambda stream=stream: bool(stream.batch() and stream.rows))  # type: ignore[misc]
         stream.reader.stop()
+
+
+def test_a_column_that_is_added_before_a_query_starts_is_read(
+    shop: Database, tmp_path: Path
+) -> None:
+    """The spool has the table's columns of the last change before."""
+    stream = Stream(shop, tmp_path / "spool", starting_position="now")
+    reader = stream.reader.reader()
+    try:
+        begin = reader.position()
+        shop.execute("INSERT INTO orders VALUES (1, 'x')")
+        await_that(lambda: reader.position() > begin, "the change is in the spool")
+    finally:
+        stream.reader.stop()
+    shop.execute(
+        "ALTER TABLE orders DROP COLUMN note", "ALTER TABLE orders ADD COLUMN more int DEFAULT 7"
+    )
+    schema = PgoutputDataSource(stream.options).schema()
+    assert schema.startswith("`id` int, `note` string, `more` int, `_change_type`")
+    begins = {"subscription": "new", "starting_position": "snapshot"}
+    schema = PgoutputDataSource({**stream.options, **begins}).schema()
+    assert schema.startswith("`id` int, `more` int, `_change_type`"), "as the rows have it"
+    dead = {**stream.options, "dsn": "host=127.0.0.1 port=1"}
+    assert PgoutputDataSource(dead).schema().startswith("`id` int, `note` string, `_change_type`")

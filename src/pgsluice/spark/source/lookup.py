@@ -17,9 +17,9 @@ from pgsluice.columnar.definitions import (
     definition_after,
     definition_before,
 )
-from pgsluice.errors import ConfigError, PgsluiceError
+from pgsluice.errors import ConfigError, PgsluiceError, SourceUnreachable
 from pgsluice.facts import RelationFacts
-from pgsluice.spark.source.options import SourceOptions, TableName
+from pgsluice.spark.source.options import NOW, SNAPSHOT, SourceOptions, TableName
 from pgsluice.spool import SegmentInfo, Spool, SpoolReader
 from pgsluice.spool.segments.block import FACTS_TAG, SegmentView
 from pgsluice.types import ColumnType, TypeOptions, resolve_type
@@ -65,26 +65,38 @@ def oids_of(view: SegmentView, is_wanted: Callable[[Definition], bool]) -> set[i
 def table_columns(options: SourceOptions, table: TableName) -> list[tuple[str, str]]:
     """The table's columns and their Spark types.
 
-    They come from the newest definition in the spool, or else from the server's catalog.
+    They come from the newest definition in the spool, and then from the server's catalog: a column
+    that was added since is not in the spool yet. If a new stream reads nothing that the spool has
+    now, they come from the catalog alone.
 
     Raises:
         ConfigError: neither the spool nor the server knows the table.
-        SourceUnreachable: the catalog is needed and the server cannot be reached.
+        SourceUnreachable: the spool does not know it, and the server cannot be reached.
     """
     types = TypeOptions(numeric=options.numeric)
-    newest = None
+    columns: dict[str, str] = {}
     # A spool without a start position is empty: its slot has not been created yet.
-    if Spool.exists(options.spool) and Spool.open(options.spool).chain_start() is not None:
+    if SpoolReader.is_there(options.spool) and not _begins_later(options):
         reader = SpoolReader(options.spool)
         infos = reader.segments(reader.start())[::-1]
         # For a table without recent changes, asking the server is quicker than a long search.
         newest = _newest(reader, infos if options.dsn is None else infos[:NEWEST_SEGMENTS], table)
-    if newest is not None and newest.relation is not None:
-        own_types = column_types(newest.relation, newest.facts, types)
-        columns = zip(newest.relation.columns, own_types, strict=True)
-        return [(column.name, own_type.spark_ddl) for column, own_type in columns]
-    facts = None if options.dsn is None else _from_catalog(options.dsn, table)
-    if facts is None:
+        if newest is not None and newest.relation is not None:
+            own_types = column_types(newest.relation, newest.facts, types)
+            pairs = zip(newest.relation.columns, own_types, strict=True)
+            columns = {column.name: own_type.spark_ddl for column, own_type in pairs}
+    try:
+        facts = None if options.dsn is None else _from_catalog(options.dsn, table)
+    except SourceUnreachable:
+        if not columns:
+            raise
+        facts = None
+    if facts is not None:
+        of_catalog = catalog_types(facts, types)
+        for column in facts.columns:
+            if not column.generated:
+                columns.setdefault(column.name, of_catalog[column.name].spark_ddl)
+    elif not columns:
         raise ConfigError(
             f"the spool {options.spool} has no changes of table {table}"
             + ("" if options.dsn is None else ", and the server has no such table"),
@@ -93,8 +105,15 @@ def table_columns(options: SourceOptions, table: TableName) -> list[tuple[str, s
             else "correct the option table; PostgreSQL folds an unquoted name to lower case",
             table=str(table),
         )
-    of_catalog = catalog_types(facts, types)
-    return [(c.name, of_catalog[c.name].spark_ddl) for c in facts.columns if not c.generated]
+    return [*columns.items()]
+
+
+def _begins_later(options: SourceOptions) -> bool:
+    """Whether the query is a new stream, which gets only changes that the spool does not have."""
+    name, begins = options.subscription, options.starting_position
+    if options.dsn is None or name is None or begins not in (NOW, SNAPSHOT):
+        return False
+    return Spool.open(options.spool).subscription(name) is None
 
 
 def catalog_types(facts: RelationFacts, types: TypeOptions) -> dict[str, ColumnType]:
