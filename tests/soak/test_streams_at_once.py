@@ -1,16 +1,18 @@
 """Streams of one slot that begin at the same time, beside transactions that stay open.
 
 The streams share a slot, its publications, a spool and a capture, and each of them may be the one
-that makes these. ``PGSLUICE_STREAM_SCENES`` says how many times it is tried (20).
+that makes these. Captures are killed, and in some scenes the publication is a user's.
+``PGSLUICE_STREAM_SCENES`` says how many times it is tried (20).
 """
 
 from __future__ import annotations
 
 import os
 import random
+import signal
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from tests.support.databases import Database, fresh_database
 from tests.support.forked_capture import ForkedCapture
 from tests.support.threads import beside
 
+from pgsluice.capture import read_health
 from pgsluice.embedded import EmbeddedServer
 
 pytestmark = pytest.mark.soak
@@ -77,12 +80,14 @@ def write(shop: Database, written: Written, dice: random.Random, ended: threadin
 class Reader:
     """A stream, and what it has to bring."""
 
-    def __init__(self, name: str, table: str, dice: random.Random) -> None:
+    def __init__(self, name: str, table: str, dice: random.Random, options: dict[str, str]) -> None:
         self.name = name
         self.table = table
+        self.options = options
         self.starting_position = dice.choice(("snapshot", "snapshot", "now"))
         self.delay_s = dice.choice((0.0, 0.0, dice.uniform(0, 2)))
         self.restarts_at = dice.choice((None, dice.randrange(1, 6)))
+        self.kills_at = dice.choice((None, None, dice.randrange(1, 6)))
         self.missing: object = "it has not begun"
 
     def run(self, shop: Database, spool: Path, written: Written, ended: threading.Event) -> None:
@@ -94,6 +99,7 @@ class Reader:
             subscription=self.name,
             table=f"public.{self.table}",
             starting_position=self.starting_position,
+            **self.options,
         )
         with written.lock:
             began_at, batches = written.last, 0
@@ -102,6 +108,8 @@ class Reader:
             while not ended.is_set():
                 stream.batch()
                 batches += 1
+                if batches == self.kills_at:
+                    kill_capture(spool)
                 if batches == self.restarts_at:
                     stream.restart()
                 with written.lock:
@@ -130,6 +138,14 @@ class Reader:
         return {*new} - {*writes}
 
 
+def kill_capture(spool: Path) -> None:
+    """Kill the capture of whichever stream runs it."""
+    health = read_health(spool)
+    if health is not None and health.is_alive():
+        with suppress(ProcessLookupError):
+            os.kill(health.pid, signal.SIGKILL)
+
+
 def begin_at_once(shop: Database, spool: Path, dice: random.Random) -> str:
     """Some streams begin while others write; returns what each read."""
     shop.execute(
@@ -142,7 +158,11 @@ def begin_at_once(shop: Database, spool: Path, dice: random.Random) -> str:
     tables = dice.sample(_TABLES, dice.randrange(2, len(_TABLES) + 1))
     if dice.random() < 0.3:
         tables.append(tables[0])
-    readers = [Reader(f"q{number}", table, dice) for number, table in enumerate(tables)]
+    options = {}
+    if dice.random() < 0.2:
+        shop.execute(f"CREATE PUBLICATION p FOR TABLE {', '.join(_TABLES)}")
+        options["publications"] = "p"
+    readers = [Reader(f"q{number}", table, dice, options) for number, table in enumerate(tables)]
     written, failures = Written(), list[BaseException]()
     with ExitStack() as reading:
         for reader in readers:
@@ -169,7 +189,7 @@ def begin_at_once(shop: Database, spool: Path, dice: random.Random) -> str:
     return f"{len(readers)} streams, {written.last} changes"
 
 
-@pytest.mark.parametrize("version", [18, 12], ids="pg{}".format)
+@pytest.mark.parametrize("version", [18, 14, 12], ids="pg{}".format)
 def test_streams_that_begin_at_once(
     version: int, tmp_path: Path, seed: int, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,8 +201,11 @@ def test_a_start_before_dropped_data_fails(spool_maker: SpoolMaker) -> None:
     reader = registered(spool_maker)
     with pytest.raises(SpoolHole, match="the changes from 0/1000 to 0/1100, where it starts"):
         reader.latestOffset(FIRST, ReadAllAvailable())
-    with pytest.raises(SpoolHole, match="the changes from 0/1000 to 0/1100, where it starts"):
+    with pytest.raises(
+        SpoolHole, match="the changes from 0/1000 to 0/1100, where it starts"
+    ) as caught:
         reader.partitions(FIRST, at(end))
+    assert caught.value.hint == "set another checkpointLocation, and the option starting_position"
 
 
 def test_an_end_that_the_spool_never_had_fails(spool_maker: SpoolMaker) -> None:

@@ -14,11 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pgsluice.errors import SourceUnreachable, SpoolError
+from pgsluice.hints import COPY_ALL_AGAIN
 
 T = TypeVar("T")
 
 _PAUSES_S = (0.2, 0.4, 0.8, 1.6)
 """The pauses before further attempts, in seconds."""
+_START_AGAIN = "set another checkpointLocation, and the option starting_position"
+"""The hint for changes that are lost: a query has no configuration to drop."""
 
 
 def retry_transient(call: Callable[[], T], pauses_s: Sequence[float] = _PAUSES_S) -> T:
@@ -29,6 +32,7 @@ def retry_transient(call: Callable[[], T], pauses_s: Sequence[float] = _PAUSES_S
         except (OSError, SourceUnreachable):
             pass
         except SpoolError as error:
+            error.hint = error.hint and error.hint.replace(COPY_ALL_AGAIN, _START_AGAIN)
             # A failed read of the disk is transient; a hole in the spool is permanent.
             if type(error) is not SpoolError or not isinstance(error.__cause__, OSError):
                 raise
