@@ -124,3 +124,26 @@ def test_a_column_that_is_added_before_a_query_starts_is_read(
     assert schema.startswith("`id` int, `more` int, `_change_type`"), "as the rows have it"
     dead = {**stream.options, "dsn": "host=127.0.0.1 port=1"}
     assert PgoutputDataSource(dead).schema().startswith("`id` int, `note` string, `_change_type`")
+
+
+@pytest.mark.pg(">= 15")  # column lists
+@pytest.mark.parametrize("begins", ["now", "snapshot"])
+def test_a_query_has_no_columns_that_the_publications_do_not_send(
+    shop: Database, tmp_path: Path, begins: str
+) -> None:
+    shop.execute("CREATE PUBLICATION p FOR TABLE orders (id)")
+    options = {"publications": "p", "starting_position": begins}
+    stream = Stream(shop, tmp_path / "spool", **options)
+    reader = stream.reader.reader()
+    try:
+        for subscription in ("q", "new"):
+            source = PgoutputDataSource({**stream.options, "subscription": subscription})
+            assert source.schema().startswith("`id` int, `_change_type`")
+        begin = reader.position()
+        shop.execute("INSERT INTO orders VALUES (1, 'x')")
+        await_that(lambda: reader.position() > begin, "the change is in the spool")
+        for subscription in ("q", "new"):
+            source = PgoutputDataSource({**stream.options, "subscription": subscription})
+            assert source.schema().startswith("`id` int, `_change_type`")
+    finally:
+        stream.reader.stop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pgsluice.columnar.definitions import (
@@ -86,7 +87,7 @@ def table_columns(options: SourceOptions, table: TableName) -> list[tuple[str, s
             pairs = zip(newest.relation.columns, own_types, strict=True)
             columns = {column.name: own_type.spark_ddl for column, own_type in pairs}
     try:
-        facts = None if options.dsn is None else _from_catalog(options.dsn, table)
+        facts = None if options.dsn is None else _from_catalog(options, options.dsn, table)
     except SourceUnreachable:
         if not columns:
             raise
@@ -207,10 +208,28 @@ def _newest(
     return None
 
 
-def _from_catalog(dsn: str, table: TableName) -> RelationFacts | None:
-    from pgsluice.catalog.tables.relations import fetch_relation_facts
+def _from_catalog(options: SourceOptions, dsn: str, table: TableName) -> RelationFacts | None:
+    """The table, without columns that the publications do not send; None: there is none."""
+    from pgsluice.catalog.publications.published import relations_of
+    from pgsluice.catalog.tables.relations import fetch_many, fetch_relation_facts
     from pgsluice.replication import connect_sql
 
+    names = options.publications or ()
+    if Spool.exists(options.spool):
+        names = names or Spool.open(options.spool).identity.publications
     with connect_sql(dsn, f"looking up the columns of {table}") as connection:
         oid, kind = relation_named(connection, table) or (0, "")
-        return fetch_relation_facts(connection, oid) if kind in ("r", "p") else None
+        if kind not in ("r", "p"):
+            return None
+        facts = fetch_relation_facts(connection, oid)
+        published = relations_of(connection, names) if names else {}
+        lists = {of: {each.columns for each in sent.by} for of, sent in published.items()}
+        if facts is None or all(None in columns for columns in lists.values()):
+            return facts
+        roots = {of: known.root_oid for of, known in fetch_many(connection, published).items()}
+        own = [lists[of] for of in published if oid in (of, roots.get(of))]
+        if not own or any(None in columns for columns in own):
+            return facts
+        listed = {name for columns in own for each in columns for name in each or ()}
+        columns = tuple(column for column in facts.columns if column.name in listed)
+        return replace(facts, columns=columns)
