@@ -8,14 +8,13 @@ catalog until the next DDL.
 from __future__ import annotations
 
 import pytest
+from tests.support.capturing import inserted_rows
 from tests.support.databases import Database, MakeDatabase
 from tests.support.threads import beside
 from tests.support.waiting import await_that
 
 from pgsluice.capture import prepare_source, run_capture
 from pgsluice.config import Config, SourceConfig, SpoolConfig
-from pgsluice.spool import SpoolReader
-from pgsluice.wire import Insert, decode_message
 
 _WAITS_FOR = """
 SELECT w.transactionid::text::bigint FROM pg_locks w JOIN pg_stat_activity a USING (pid)
@@ -40,18 +39,6 @@ def _create_slot_beside(db: Database, config: Config, ddl: str) -> None:
             await_that(lambda: db.execute(_WAITS_FOR) == [(younger,)])
             db.execute("INSERT INTO other DEFAULT VALUES")  # the server takes a catalog snapshot
             second.execute("COMMIT")
-
-
-def _rows(config: Config) -> list[tuple[bytes, ...]]:
-    reader = SpoolReader(config.spool.place)
-    rows = []
-    for info in reader.segments(reader.start()):
-        for view in reader.views(info):
-            for number in (view.block.tags == ord("I")).nonzero()[0]:
-                message = decode_message(view.block.message(number))
-                assert isinstance(message, Insert)
-                rows.append(tuple(message.new.values))
-    return rows
 
 
 @pytest.mark.parametrize(
@@ -81,4 +68,4 @@ def test_the_slot_decodes_by_ddl_that_committed_meanwhile(
     values = ", ".join(each.decode() for each in row)
     db.execute(f"INSERT INTO {name} VALUES ({values})")
     run_capture(config, once=True)
-    assert _rows(config) == [row]
+    assert inserted_rows(config) == [row]

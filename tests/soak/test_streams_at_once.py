@@ -92,7 +92,7 @@ class Reader:
 
     def run(self, shop: Database, spool: Path, written: Written, ended: threading.Event) -> None:
         """Read until nothing is missing and all have ended."""
-        time.sleep(self.delay_s)
+        ended.wait(self.delay_s)
         stream = Stream(
             shop,
             spool,

@@ -28,15 +28,20 @@ def configure(db: Database, path: Path, *, dsn: str | None = None, **spool) -> C
 
 def inserted(config: Config) -> list[bytes]:
     """The ids of all inserted rows, in order."""
+    return [values[0] for values in inserted_rows(config)]
+
+
+def inserted_rows(config: Config) -> list[tuple[bytes, ...]]:
+    """All inserted rows, in order."""
     reader = SpoolReader(config.spool.place)
-    ids = []
+    rows = []
     for info in reader.segments(reader.start()):
         for view in reader.views(info):
-            for row in (view.block.tags == ord("I")).nonzero()[0]:
-                message = decode_message(view.block.message(row))
+            for number in (view.block.tags == ord("I")).nonzero()[0]:
+                message = decode_message(view.block.message(number))
                 assert isinstance(message, Insert)
-                ids.append(message.new.values[0])
-    return ids
+                rows.append(tuple(message.new.values))
+    return rows
 
 
 def numbers(first: int, last: int) -> list[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import psycopg
 
@@ -18,7 +18,7 @@ from pgsluice.catalog.publications.publications import (
     unnoticed_publications,
 )
 from pgsluice.catalog.publications.published import relations_of
-from pgsluice.catalog.server import SlotInfo, flush_lsn, insert_lsn, server_info, slot_info
+from pgsluice.catalog.server import SlotInfo, flush_lsn, server_info, slot_info
 from pgsluice.config import SourceConfig
 from pgsluice.definitions.published import disagreeing
 from pgsluice.errors import ForeignSource, Gap, PublicationMissing, SlotLost, SourceUnreachable
@@ -101,8 +101,6 @@ def read_source_state(
         slot = check_slot_is_there(found, source.slot, server)
         unnoticed = unnoticed_publications(sql, source.slot)
         publications = ensure_publications(sql, source.publications, requested, generated_columns)
-        # The server shows commits that it has not flushed yet (synchronous_commit = off).
-        publications = replace(publications, position=insert_lsn(sql))
         _refuse_disagreeing(sql, publications.names)
         flushed = flush_lsn(sql)
         row = sql.execute(_SERVER).fetchone()

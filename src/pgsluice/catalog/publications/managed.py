@@ -47,7 +47,7 @@ from pgsluice.catalog.publications.publications import (
     table_name,
 )
 from pgsluice.catalog.rights import grants, table_rights
-from pgsluice.catalog.server import flush_lsn, server_info
+from pgsluice.catalog.server import insert_lsn, server_info
 from pgsluice.catalog.tables.tables import UserTable, user_tables
 from pgsluice.errors import SourceRefused
 from pgsluice.lsn import Lsn
@@ -67,8 +67,9 @@ class PublicationReport:
         missing: the user's publications that do not exist now.
         left: statements that our publications still need, but that our role lacks the privilege to
             run, or that did not get a lock in time.
-        position: the flush LSN after the changes: later commits are published by the new
-            definitions.
+        position: the end of the WAL after the changes, flushed or not, since the server shows
+            commits before it flushes them (synchronous_commit = off). Later commits are published
+            by the new definitions.
     """
 
     names: tuple[str, ...]
@@ -348,7 +349,7 @@ def _exclusive(connection: Connection, timeout_s: float) -> Iterator[None]:
     """A transaction that changes publications, beside none of another process."""
     with connection.transaction():
         connection.execute(f"SET LOCAL lock_timeout = '{timeout_s * 1000:.0f}ms'")
-        # The commit is flushed at once, so that the flush LSN read afterwards is past it.
+        # It need not wait for a synchronous standby.
         connection.execute("SET LOCAL synchronous_commit = local")
         connection.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [_LOCK])
         yield
@@ -360,7 +361,7 @@ def _report(connection: Connection, plan: _Plan) -> PublicationReport:
         created=tuple(plan.created),
         missing=tuple(plan.missing),
         left=tuple(plan.left),
-        position=flush_lsn(connection),
+        position=insert_lsn(connection),
     )
 
 
